@@ -1,0 +1,1 @@
+"""The compiler: importer, IR, passes, canonical arithmetic, generators, runtime and toolchain. Imports no other room."""

@@ -1,0 +1,206 @@
+"""Frozen dataclasses shared by the three IR levels; immutable and hashable, so content addressing is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Final
+
+Attr = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Dim = int | str
+"""A size, the name of a symbolic dimension, or ``ANONYMOUS`` (printed ``?``), which never equals another dimension."""
+
+ANONYMOUS: Final = "?"
+LEVELS: Final = ("l0", "frozen", "l1", "l2")
+DTYPE_BYTES: Final[Mapping[str, int]] = {"float32": 4, "int32": 4, "int64": 8, "bool": 1, "uint8": 1, "int8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type (NumPy name) and shape; dimensions are sizes, symbol names, or ``?``."""
+
+    shape: tuple[Dim, ...]
+    dtype: str = "float32"
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape as integers; ``ValueError`` when a dimension is symbolic."""
+        if not self.is_static:
+            raise ValueError(f"shape {list(self.shape)} is not static")
+        return tuple(int(d) for d in self.shape)
+
+    @property
+    def count(self) -> int:
+        """Number of elements (1 for a scalar)."""
+        return prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * DTYPE_BYTES[self.dtype]
+
+    def unifies(self, other: TensorType) -> bool:
+        """Same dtype, rank and dimensions, where an anonymous dimension equals nothing, not even itself."""
+        return (
+            self.dtype == other.dtype
+            and len(self.shape) == len(other.shape)
+            and all(a == b and a != ANONYMOUS for a, b in zip(self.shape, other.shape, strict=True))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A named graph input or function parameter. ``name`` is the model's own name where ``id`` had to be sanitised."""
+
+    id: str
+    type: TensorType
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant tensor held outside the text, by reference: ``ref`` is ``sha3-512:<hex>`` of its bytes.
+
+    Bytes are little-endian in C order.
+    """
+
+    id: str
+    type: TensorType
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One statement. ``name`` is qualified: ``op.conv``, ``fused.conv_relu``, ``tensor.alloc``, ``tensor.free``, ``call.k0``.
+
+    ``operands`` are value ids, "" for an absent optional one. ``into`` is the buffer an L1/L2 statement writes.
+    ``body`` holds the atomic operations of a fused statement; its last operation defines ``result``.
+    ``node`` and ``tensor`` are the source model's node and output names.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    result: str = ""
+    type: TensorType | None = None
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    into: str = ""
+    body: tuple[Op, ...] = ()
+    node: str = ""
+    tensor: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name without its dialect: ``conv`` of ``op.conv``."""
+        return self.name.partition(".")[2]
+
+    def attr(self, key: str) -> Attr:
+        """Value of attribute ``key``; ``KeyError`` when absent."""
+        for name, value in self.attrs:
+            if name == key:
+                return value
+        raise KeyError(f"{self.name} has no attribute {key!r}")
+
+    def has(self, key: str) -> bool:
+        return any(name == key for name, _ in self.attrs)
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        value = self.attr(key)
+        assert isinstance(value, tuple)
+        return tuple(int(v) for v in value)
+
+    def floats(self, key: str) -> tuple[float, ...]:
+        value = self.attr(key)
+        assert isinstance(value, tuple)
+        return tuple(float(v) for v in value)
+
+    def int_(self, key: str) -> int:
+        value = self.attr(key)
+        assert isinstance(value, int)
+        return value
+
+    def float_(self, key: str) -> float:
+        value = self.attr(key)
+        assert isinstance(value, float)
+        return value
+
+    def str_(self, key: str) -> str:
+        value = self.attr(key)
+        assert isinstance(value, str)
+        return value
+
+    @property
+    def out(self) -> TensorType:
+        """The result type; only for statements that have one."""
+        assert self.type is not None, self.name
+        return self.type
+
+    def with_attrs(self, **changes: Attr) -> Op:
+        merged = {**dict(self.attrs), **changes}
+        return replace(self, attrs=make_attrs(merged))
+
+
+def make_attrs(values: Mapping[str, Attr]) -> tuple[tuple[str, Attr], ...]:
+    """Attributes sorted by name, the only order in which two equal operations compare equal."""
+    return tuple(sorted(values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph (L0, L1) or a function (L2). ``outputs`` are value ids; ``output_names`` the model's names for them."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    weights: tuple[Weight, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[str, ...]
+    output_names: tuple[str, ...] = ()
+
+    def types(self) -> dict[str, TensorType]:
+        """Type of every value defined in the graph, weights and inputs included."""
+        found: dict[str, TensorType] = {v.id: v.type for v in self.inputs}
+        found.update({w.id: w.type for w in self.weights})
+        for op in self.ops:
+            if op.result and op.type is not None:
+                found[op.result] = op.type
+        return found
+
+    def weight(self, value_id: str) -> Weight | None:
+        return next((w for w in self.weights if w.id == value_id), None)
+
+    def uses(self) -> dict[str, int]:
+        """How many operands (graph outputs included) refer to each value."""
+        count: dict[str, int] = {}
+        for op in self.ops:
+            for operand in all_operands(op):
+                count[operand] = count.get(operand, 0) + 1
+        for out in self.outputs:
+            count[out] = count.get(out, 0) + 1
+        return count
+
+
+def all_operands(op: Op) -> Iterator[str]:
+    """Operands of ``op`` and, for a fused statement, of its body, without values the body itself defines."""
+    inner = {o.result for o in op.body}
+    seen = [o for o in op.operands if o]
+    yield from seen
+    for inside in op.body:
+        for operand in inside.operands:
+            if operand and operand not in inner and operand not in seen:
+                yield operand
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """The unit that is printed, hashed and verified: one level, one or more graphs, the first being the entry."""
+
+    level: str
+    graphs: tuple[Graph, ...]
+    meta: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def main(self) -> Graph:
+        return self.graphs[0]

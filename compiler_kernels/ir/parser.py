@@ -1,0 +1,279 @@
+"""Reader of the text form (docs/ir.md): the exact inverse of the printer, with line and column in every error."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from compiler_kernels.errors import IRError
+from compiler_kernels.ir.graph import LEVELS, Attr, Dim, Graph, Module, Op, TensorType, Value, Weight
+from compiler_kernels.ir.text import VERSION
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>[ \t]+)|(?P<comment>\#[^\n]*)|(?P<newline>\n)
+      |(?P<string>"(?:[^"\\\n]|\\.)*")
+      |(?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+      |(?P<value>%[A-Za-z0-9_.]+)|(?P<symbol>@[A-Za-z0-9_.]+)
+      |(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|(?P<punct>[@=:,(){}\[\]?])""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+    column: int
+
+
+def _lex(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    line, start, pos = 1, 0, 0
+    while pos < len(text):
+        match = _TOKEN.match(text, pos)
+        if match is None:
+            raise IRError(f"IR text line {line}, column {pos - start + 1}: unexpected character {text[pos]!r}")
+        kind = match.lastgroup or ""
+        if kind == "newline":
+            tokens.append(_Token("newline", "", line, pos - start + 1))
+            line, start = line + 1, match.end()
+        elif kind not in ("space", "comment"):
+            tokens.append(_Token(kind, match.group(), line, pos - start + 1))
+        pos = match.end()
+    tokens.append(_Token("end", "", line, pos - start + 1))
+    return tokens
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.tokens = _lex(text)
+        self.pos = 0
+
+    # token helpers -------------------------------------------------------------------------------------------------
+    @property
+    def here(self) -> _Token:
+        return self.tokens[self.pos]
+
+    def fail(self, wanted: str) -> NoReturn:
+        t = self.here
+        got = repr(t.text) if t.text else t.kind
+        raise IRError(f"IR text line {t.line}, column {t.column}: expected {wanted}, found {got}")
+
+    def take(self, kind: str, text: str | None = None) -> str:
+        t = self.here
+        if t.kind != kind or (text is not None and t.text != text):
+            self.fail(repr(text) if text else kind)
+        self.pos += 1
+        return t.text
+
+    def at(self, text: str) -> bool:
+        return self.here.kind in ("punct", "name") and self.here.text == text
+
+    def accept(self, text: str) -> bool:
+        if self.at(text):
+            self.pos += 1
+            return True
+        return False
+
+    def newlines(self) -> None:
+        while self.here.kind == "newline":
+            self.pos += 1
+
+    def string(self) -> str:
+        value = json.loads(self.take("string"))
+        assert isinstance(value, str)
+        return value
+
+    def value_id(self) -> str:
+        return self.take("value")[1:]
+
+    # grammar -------------------------------------------------------------------------------------------------------
+    def module(self) -> Module:
+        self.newlines()
+        self.take("name", "cuvil.ir")
+        self.take("name", "level")
+        self.take("punct", "=")
+        level = self.take("name")
+        if level not in LEVELS:
+            self.pos -= 1
+            self.fail("one of " + ", ".join(LEVELS))
+        self.take("name", "version")
+        self.take("punct", "=")
+        if self.here.text != str(VERSION):
+            self.fail(f"version {VERSION}")
+        self.pos += 1
+        self.newlines()
+        meta: list[tuple[str, str]] = []
+        while self.at("meta"):
+            self.pos += 1
+            key = self.take("name")
+            self.take("punct", "=")
+            meta.append((key, self.string()))
+            self.newlines()
+        graphs: list[Graph] = []
+        while self.here.kind != "end":
+            graphs.append(self.graph())
+            self.newlines()
+        if not graphs:
+            self.fail("a graph")
+        return Module(level, tuple(graphs), tuple(meta))
+
+    def graph(self) -> Graph:
+        self.take("name", "graph")
+        name = self.take("symbol")[1:]
+        self.take("punct", "(")
+        inputs: list[Value] = []
+        while not self.at(")"):
+            if inputs:
+                self.take("punct", ",")
+            vid = self.value_id()
+            self.take("punct", ":")
+            ttype = self.type()
+            inputs.append(Value(vid, ttype, self.string() if self.here.kind == "string" else vid))
+        self.take("punct", ")")
+        self.take("punct", "{")
+        weights: list[Weight] = []
+        ops: list[Op] = []
+        while True:
+            self.newlines()
+            if self.at("return"):
+                break
+            statement = self.statement()
+            if isinstance(statement, Weight):
+                weights.append(statement)
+            else:
+                ops.append(statement)
+        self.pos += 1
+        outputs: list[str] = []
+        names: list[str] = []
+        while self.here.kind == "value":
+            outputs.append(self.value_id())
+            names.append(self.string() if self.here.kind == "string" else outputs[-1])
+            if not self.accept(","):
+                break
+        self.newlines()
+        self.take("punct", "}")
+        return Graph(name, tuple(inputs), tuple(weights), tuple(ops), tuple(outputs), tuple(names))
+
+    def statement(self) -> Op | Weight:
+        result = ""
+        if self.here.kind == "value":
+            result = self.value_id()
+            self.take("punct", "=")
+        name = self.take("name")
+        if name == "weight":
+            self.take("name", "ref")
+            self.take("punct", "=")
+            ref = self.string()
+            self.take("punct", ":")
+            return Weight(result, self.type(), ref)
+        operands = self.operands() if name != "tensor.alloc" else ()
+        into = ""
+        if self.accept("into"):
+            into = self.value_id()
+        attrs: dict[str, Attr] = {}
+        shape: tuple[Dim, ...] | None = None
+        while self.here.kind == "name":
+            key = self.take("name")
+            self.take("punct", "=")
+            if name == "tensor.alloc" and key == "shape":
+                shape = self.dims()
+            elif name == "tensor.alloc" and key == "dtype":
+                attrs["dtype"] = self.take("name")
+            else:
+                attrs[key] = self.attr()
+        ttype: TensorType | None = None
+        if name == "tensor.alloc":
+            if shape is None or "dtype" not in attrs:
+                self.fail("shape=[...] dtype=... of tensor.alloc")
+            ttype = TensorType(shape, str(attrs.pop("dtype")))
+        elif self.accept(":"):
+            ttype = self.type()
+        node = tensor = ""
+        if self.accept("@"):
+            node, tensor = self.string(), self.string()
+        body: list[Op] = []
+        if self.accept("{"):
+            self.newlines()
+            while not self.accept("}"):
+                inner = self.statement()
+                if isinstance(inner, Weight):
+                    self.fail("an operation (weights belong to the graph)")
+                body.append(inner)
+                self.newlines()
+        if self.here.kind not in ("newline", "end") and not self.at("}"):
+            self.fail("end of line")
+        return Op(name, operands, result, ttype, tuple(sorted(attrs.items())), into, tuple(body), node, tensor)
+
+    def operands(self) -> tuple[str, ...]:
+        self.take("punct", "(")
+        found: list[str] = []
+        while not self.at(")"):
+            if found:
+                self.take("punct", ",")
+            if self.accept("none"):
+                found.append("")
+            else:
+                found.append(self.value_id())
+        self.take("punct", ")")
+        return tuple(found)
+
+    def dims(self) -> tuple[Dim, ...]:
+        self.take("punct", "[")
+        found: list[Dim] = []
+        while not self.at("]"):
+            if found:
+                self.take("punct", ",")
+            if self.here.kind == "number" and self.here.text.isdigit():
+                found.append(int(self.take("number")))
+            elif self.accept("?"):
+                found.append("?")
+            else:
+                found.append(self.take("name"))
+        self.take("punct", "]")
+        return tuple(found)
+
+    def type(self) -> TensorType:
+        dtype = self.take("name")
+        return TensorType(self.dims(), dtype)
+
+    def attr(self) -> Attr:
+        t = self.here
+        if t.kind == "number":
+            self.pos += 1
+            if re.fullmatch(r"-?\d+", t.text):
+                return int(t.text)
+            return float(t.text)
+        if t.kind == "string":
+            return self.string()
+        if t.kind == "name" and t.text in ("true", "false", "inf", "nan"):
+            self.pos += 1
+            return t.text == "true" if t.text in ("true", "false") else float(t.text)
+        if t.kind == "punct" and t.text == "[":
+            self.pos += 1
+            items: list[Attr] = []
+            while not self.at("]"):
+                if items:
+                    self.take("punct", ",")
+                items.append(self.attr())
+            self.take("punct", "]")
+            return _uniform(items, self)
+        self.fail("a value")
+
+
+def _uniform(items: list[Attr], parser: _Parser) -> Attr:
+    if all(isinstance(i, int) and not isinstance(i, bool) for i in items):
+        return tuple(int(i) for i in items if isinstance(i, int))
+    if all(isinstance(i, float) for i in items):
+        return tuple(float(i) for i in items if isinstance(i, float))
+    if all(isinstance(i, str) for i in items):
+        return tuple(str(i) for i in items if isinstance(i, str))
+    parser.fail("a list of integers, of floats or of strings")
+
+
+def parse_module(text: str) -> Module:
+    """Read a module. ``IRError`` names line and column of the first thing that is not in the grammar."""
+    return _Parser(text).module()

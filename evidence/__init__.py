@@ -1,0 +1,1 @@
+"""Statements about artefacts: stage records and their chain, keys, signed proofs, verification."""

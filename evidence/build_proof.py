@@ -1,0 +1,188 @@
+"""The build proof: a statement about one engine, signed with SM2-with-SM3 and with ECDSA P-384.
+
+Signing the same build twice gives the same payload; the SM2 signature differs, because SM2 takes a random number.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from compiler_kernels.errors import UsageError, VerificationFailed
+from compiler_kernels.stage import Artifact, StageResult
+from evidence import dsse
+from evidence.canonical import MalformedError
+from evidence.chain import Chain, build_chain, check_links
+from evidence.digests import digest_bytes
+from evidence.records import StageRecord, record_of
+from evidence.signing import REQUIRED_ALGORITHMS, Signer, key_id
+from evidence.statement import (
+    FROM_ENGINE,
+    FROM_RECORDS,
+    NOT_BOUND,
+    VERDICTS,
+    Equivalence,
+    Statement,
+    compile_config_digest,
+)
+
+CODE_VERSION = "1"
+MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
+EPOCH_VARIABLE = "SOURCE_DATE_EPOCH"
+_LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z, the last second RFC 3339 can write
+
+
+def proof_name(engine_name: str) -> str:
+    """File name of the proof beside ``engine_name``: its stem and ``.proof.json``."""
+    return f"{PurePath(engine_name).stem}.proof.json"
+
+
+def created_from(environment: Mapping[str, str]) -> tuple[str, str]:
+    """``(RFC 3339 time in UTC, where it comes from)``: ``SOURCE_DATE_EPOCH``, else 0; never the wall clock.
+
+    Raises ``UsageError`` when the variable is not a whole number of seconds from 0 to the year 9999.
+    """
+    text = environment.get(EPOCH_VARIABLE)
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= _LAST_SECOND):
+        raise UsageError(f"{EPOCH_VARIABLE}={text!r} is not a whole number of seconds since 1970; correct or unset it")
+    moment = datetime.datetime.fromtimestamp(int(text or 0), datetime.UTC)
+    source = EPOCH_VARIABLE if text is not None else f"default, {EPOCH_VARIABLE} not set"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ"), source
+
+
+def build_statement(
+    records: Sequence[StageRecord],
+    *,
+    engine: Artifact,
+    engine_name: str,
+    model_version: str,
+    target: str,
+    sources: Mapping[str, str],
+    verdict: str,
+    grade: str,
+    arithmetic: str = "CA-1",
+    config_digest: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """The payload bytes for the engine ``engine`` delivered as the file ``engine_name``.
+
+    ``records`` in build order; they must hold the stages ``source_model`` (with ``policy.json``), ``frozen_graph``,
+    ``engine`` and ``equivalence``, whose digests are quoted from there. ``verdict`` (one of ``VERDICTS``) and ``grade``
+    are the outcome of ``equivalence``. ``sources`` maps a role to the SHA3-512 (hex) of what came from outside.
+    ``config_digest`` is the digest the engine itself prints, to be found as ``config_digest`` in the config or facts of
+    ``generated_source``; without it the digest is computed over all records. ``environment`` defaults to the process's
+    and is read for ``SOURCE_DATE_EPOCH`` only.
+    Raises ``MalformedError`` when records and arguments contradict each other, ``UsageError`` for a bad epoch.
+    """
+    chain = build_chain(records)
+    check_links(chain.records, sources)
+    if verdict not in VERDICTS:
+        raise MalformedError(f"the equivalence verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+    digests = digest_bytes(engine.data)
+    if not holds_engine(chain, digests.digest_set()):
+        raise MalformedError("the engine is not an artefact of the record of stage engine")
+    policy = _record(chain, "source_model").artifact("policy.json")
+    if policy is None:
+        raise MalformedError("stage source_model has no policy.json")
+    if config_digest is not None and quoted_config_digest(chain) != config_digest:
+        raise MalformedError("the config digest is not the one in the record of generated_source")
+    created, created_source = created_from(os.environ if environment is None else environment)
+    return Statement(
+        subject=PurePath(engine_name).name,
+        subject_digests=digests.digest_set(),
+        model_version=model_version,
+        compile_config=config_digest or compile_config_digest(chain),
+        compile_config_source=FROM_ENGINE if config_digest else FROM_RECORDS,
+        hardware_fingerprint=NOT_BOUND,
+        target=target,
+        arithmetic=arithmetic,
+        frozen_graph=_record(chain, "frozen_graph").principal.sha3_512,
+        policy=policy.sha3_512,
+        equivalence=Equivalence(verdict, grade, _record(chain, "equivalence").principal.sha3_512),
+        sources=sources,
+        chain=chain.to_json(),
+        head=chain.head,
+        created=created,
+        created_source=created_source,
+    ).encode()
+
+
+def build_proof(
+    results: Sequence[StageResult],
+    signers: Sequence[Signer],
+    *,
+    engine: Artifact,
+    engine_name: str,
+    model_version: str,
+    target: str,
+    sources: Mapping[str, str],
+    verdict: str,
+    grade: str,
+    arithmetic: str = "CA-1",
+    config_digest: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """The bytes of ``inference-engine.proof.json``: a DSSE envelope over ``build_statement`` with two signatures.
+
+    ``signers`` are one SM2 and one P-384 signer, in that order (``KeySet.signers``). Raises what ``build_statement``
+    raises, and ``VerificationFailed`` when the equivalence verdict is ``failed``: such an engine is not signed.
+    """
+    if tuple(signer.algorithm for signer in signers) != REQUIRED_ALGORITHMS:
+        raise UsageError(f"a proof needs the signers {' and '.join(REQUIRED_ALGORITHMS)}; load a complete key set")
+    if verdict == "failed":
+        raise VerificationFailed("equivalence", f"{engine_name}: the engine differs from the reference; not signed")
+    payload = build_statement(
+        [record_of(result) for result in results],
+        engine=engine,
+        engine_name=engine_name,
+        model_version=model_version,
+        target=target,
+        sources=sources,
+        verdict=verdict,
+        grade=grade,
+        arithmetic=arithmetic,
+        config_digest=config_digest,
+        environment=environment,
+    )
+    return dsse.sign(payload, signers).encode()
+
+
+def proof_result(results: Sequence[StageResult], signers: Sequence[Signer], proof: bytes, name: str) -> StageResult:
+    """The stage result of ``build_proof``: the proof under ``name`` and the facts a reader may quote."""
+    payload = dsse.read_envelope(proof).payload
+    return StageResult(
+        stage="build_proof",
+        code_version=CODE_VERSION,
+        inputs={result.stage: result.principal.sha3_512 for result in results},
+        config={},
+        artifacts=(Artifact(name, proof, MEDIA_TYPE),),
+        facts={
+            "head": build_chain([record_of(result) for result in results]).head,
+            "payload_sha3_512": hashlib.sha3_512(payload).hexdigest(),
+            "signers": {signer.algorithm: key_id(signer.spki) for signer in signers},
+        },
+    )
+
+
+def holds_engine(chain: Chain, digests: Mapping[str, str]) -> bool:
+    """Whether the record of stage ``engine`` has an artefact with exactly these three digests."""
+    record = chain.record("engine")
+    wanted = (digests["sha256"], digests["sha3_512"], digests["sm3"])
+    return record is not None and wanted in [(item.sha256, item.sha3_512, item.sm3) for item in record.artifacts]
+
+
+def quoted_config_digest(chain: Chain) -> str | None:
+    """``config_digest`` from the config or facts of the record of ``generated_source``."""
+    record = chain.record("generated_source")
+    value = None if record is None else record.config.get("config_digest", record.facts.get("config_digest"))
+    return value if isinstance(value, str) else None
+
+
+def _record(chain: Chain, stage: str) -> StageRecord:
+    record = chain.record(stage)
+    if record is None:
+        raise MalformedError(f"the chain has no record of stage {stage}")
+    return record

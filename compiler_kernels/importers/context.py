@@ -1,0 +1,190 @@
+"""What an operator importer works with: known tensors, constants, and the list of L0 operations so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler_kernels.errors import IRError, UsageError
+from compiler_kernels.importers.node import Node
+from compiler_kernels.ir.graph import Attr, Op, TensorType, Weight, make_attrs
+from compiler_kernels.ir.ops import infer
+from compiler_kernels.ir.weights import WeightStore
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A run-time value (``id`` set) or a constant (``const`` set); ``index_like`` marks those computed from shapes."""
+
+    type: TensorType
+    id: str = ""
+    const: Array | None = None
+    name: str = ""
+    index_like: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.dims
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape)
+
+
+def constant(array: Array, name: str = "", *, index_like: bool = False) -> Tensor:
+    """Wrap a NumPy array."""
+    return Tensor(TensorType(tuple(array.shape), array.dtype.name), const=array, name=name, index_like=index_like)
+
+
+@dataclass
+class Context:
+    """Mutable state of one import. ``live`` holds the tensor names something still needs."""
+
+    store: WeightStore
+    live: frozenset[str]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    weights: dict[str, Weight] = field(default_factory=dict)
+    ids: dict[tuple[str, TensorType], str] = field(default_factory=dict)
+    node: Node | None = None
+
+    @property
+    def at(self) -> Node:
+        assert self.node is not None
+        return self.node
+
+    # reading ---------------------------------------------------------------------------------------------------------
+    def tensor(self, index: int) -> Tensor:
+        """Input ``index`` of the current node; a missing one is the model's fault."""
+        if not self.at.has_input(index):
+            self.at.invalid(f"lacks its input {index}")
+        return self.tensors[self.at.inputs[index]]
+
+    def optional(self, index: int) -> Tensor | None:
+        return self.tensor(index) if self.at.has_input(index) else None
+
+    def const(self, index: int, what: str) -> Array:
+        """Input ``index`` as an array; unsupported when it is only known at run time."""
+        found = self.tensor(index)
+        if found.const is None:
+            self.at.unsupported(
+                f"takes {what} from the run-time tensor {self.at.inputs[index]!r}; it must be a constant"
+            )
+        return found.const
+
+    def const_ints(self, index: int, what: str) -> tuple[int, ...]:
+        array = self.const(index, what)
+        if array.dtype.kind not in "iu":
+            self.at.invalid(f"has {what} of type {array.dtype.name} where integers are needed")
+        return tuple(int(v) for v in array.reshape(-1))
+
+    def const_float(self, index: int, what: str) -> float:
+        array = self.const(index, what)
+        if array.size != 1:
+            self.at.invalid(f"has {what} with {array.size} elements where one is needed")
+        return float(array.reshape(-1)[0])
+
+    def used(self, index: int) -> bool:
+        """Whether output ``index`` of the current node is needed by anything."""
+        outputs = self.at.outputs
+        return index < len(outputs) and outputs[index] in self.live
+
+    # writing ---------------------------------------------------------------------------------------------------------
+    def operand(self, tensor: Tensor) -> str:
+        """Value id of ``tensor``; a constant becomes a weight, once per content and type.
+
+        ``UnsupportedError`` for anything but float32, ``UsageError`` for a NaN or an infinity.
+        """
+        if tensor.type.dtype != "float32":
+            label = f" {tensor.name!r}" if tensor.name else ""
+            self.at.unsupported(
+                f"computes on the {tensor.type.dtype} tensor{label}; only float32 data is compiled so far"
+            )
+        if tensor.const is None:
+            return tensor.id
+        if not np.isfinite(tensor.const).all():
+            bad = int(np.flatnonzero(~np.isfinite(tensor.const.reshape(-1)))[0])
+            raise UsageError(
+                f"constant {tensor.name or self.at.name!r} used by {self.at.where} holds a NaN or an infinity at "
+                f"element {bad}; Canonical Arithmetic 1 refuses non-finite weights, so repair the model"
+            )
+        key = (self.store.add(tensor.const), tensor.type)
+        if key not in self.ids:
+            self.ids[key] = f"w{len(self.ids)}"
+            self.weights[self.ids[key]] = Weight(self.ids[key], tensor.type, key[0])
+        return self.ids[key]
+
+    def emit(
+        self,
+        kind: str,
+        operands: Sequence[Tensor | None],
+        attrs: dict[str, Attr] | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Append ``op.<kind>``; ``shape`` states the result where attributes do not give it. Trailing ``None`` drop."""
+        found = list(operands)
+        while found and found[-1] is None:
+            found.pop()
+        ids = tuple("" if t is None else self.operand(t) for t in found)
+        declared = None if shape is None else TensorType(tuple(int(d) for d in shape))
+        try:
+            result = infer(kind, [None if t is None else t.type for t in found], attrs or {}, declared)
+        except IRError as error:
+            self.at.invalid(f"is inconsistent: {error}")
+        value = f"v{len(self.ops)}"
+        made = make_attrs(attrs or {})
+        self.ops.append(Op(f"op.{kind}", ids, value, result, made, node=self.at.name))
+        return Tensor(result, id=value, name=self.at.outputs[0] if self.at.outputs else "")
+
+    def bind(self, tensor: Tensor, index: int = 0) -> None:
+        """Make ``tensor`` the node's output ``index`` and, where this node just computed it, record the source name."""
+        outputs = self.at.outputs
+        if index >= len(outputs) or not outputs[index]:
+            return
+        name = outputs[index]
+        self.tensors[name] = Tensor(tensor.type, tensor.id, tensor.const, name, tensor.index_like)
+        for position in range(len(self.ops) - 1, -1, -1):
+            op = self.ops[position]
+            if op.node != self.at.name:
+                break
+            if op.result == tensor.id and not op.tensor:
+                self.ops[position] = Op(op.name, op.operands, op.result, op.type, op.attrs, node=op.node, tensor=name)
+                break
+
+    # small conveniences ----------------------------------------------------------------------------------------------
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """``x`` in another shape of as many elements: no operation where nothing changes or ``x`` is a constant."""
+        if tuple(shape) == x.shape:
+            return x
+        if x.const is not None:
+            return constant(x.const.reshape(tuple(shape)), x.name, index_like=x.index_like)
+        return self.emit("reshape", [x], shape=shape)
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        if list(perm) == list(range(x.rank)):
+            return x
+        return self.emit("transpose", [x], {"perm": tuple(perm)})
+
+    def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        return x if tuple(shape) == x.shape else self.emit("expand", [x], shape=shape)
+
+    def slice(self, x: Tensor, starts: Sequence[int], steps: Sequence[int], sizes: Sequence[int]) -> Tensor:
+        if tuple(sizes) == x.shape and all(s == 1 for s in steps):
+            return x
+        return self.emit("slice", [x], {"starts": tuple(starts), "steps": tuple(steps)}, shape=sizes)
+
+    def crop(self, x: Tensor, begins: Sequence[int], ends: Sequence[int]) -> Tensor:
+        """``x`` without its first ``begins`` and last ``ends`` elements along each axis."""
+        sizes = [d - b - e for d, b, e in zip(x.shape, begins, ends, strict=True)]
+        if min(sizes, default=1) < 1:
+            self.at.invalid(f"crops {list(x.shape)} to {sizes}")
+        return self.slice(x, begins, [1] * x.rank, sizes)
+
+    def scalar(self, value: float) -> Tensor:
+        return constant(np.array(value, dtype=np.float32))

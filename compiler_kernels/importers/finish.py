@@ -1,0 +1,55 @@
+"""From the importer's list of operations to a tidy module: distinct outputs, no dead code, dense numbering."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from compiler_kernels.errors import UnsupportedError
+from compiler_kernels.importers.context import Context
+from compiler_kernels.ir.graph import Graph, Module, Op, Value, Weight
+from compiler_kernels.ir.text import format_type
+
+
+def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[str, str]) -> Module:
+    """Build the L0 module. An output that is an input, a constant or another output is copied by a ``reshape``,
+    so that every output is computed by exactly one operation."""
+    results: list[str] = []
+    for name in outputs:
+        tensor = ctx.tensors[name]
+        if tensor.const is not None or tensor.id in results or tensor.id in {v.id for v in inputs}:
+            tensor = ctx.emit("reshape", [tensor], shape=tensor.shape)
+            ctx.ops[-1] = replace(ctx.ops[-1], tensor=name)
+        results.append(tensor.id)
+    ops = _alive(ctx.ops, results)
+    for op in ops:
+        if op.out.count == 0:
+            raise UnsupportedError(
+                f"node {op.node!r} computes an empty tensor, {format_type(op.out)}, which is not compiled"
+            )
+    names = {v.id: v.id for v in inputs}
+    weights: list[Weight] = []
+    final: list[Op] = []
+    for op in ops:
+        for operand in op.operands:
+            if operand in ctx.weights and operand not in names:
+                names[operand] = f"w{len(weights)}"
+                weights.append(replace(ctx.weights[operand], id=names[operand]))
+        names[op.result] = f"v{len(final)}"
+        operands = tuple(names[o] if o else "" for o in op.operands)
+        final.append(replace(op, operands=operands, result=names[op.result]))
+    title = re.sub(r"[^A-Za-z0-9_.]", "_", meta["model"])
+    graph = Graph(title, tuple(inputs), tuple(weights), tuple(final), tuple(names[r] for r in results), tuple(outputs))
+    return Module("l0", (graph,), tuple(sorted(meta.items())))
+
+
+def _alive(ops: list[Op], results: list[str]) -> list[Op]:
+    """Operations some result depends on, in order."""
+    needed = set(results)
+    kept: list[Op] = []
+    for op in reversed(ops):
+        if op.result in needed:
+            needed.update(op.operands)
+            kept.append(op)
+    return kept[::-1]

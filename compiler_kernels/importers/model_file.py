@@ -1,0 +1,72 @@
+"""Bytes to a checked ``ModelProto``: everything that can be wrong with the file itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from compiler_kernels.errors import UnsupportedError, UsageError
+
+MIN_OPSET = 7
+
+
+def load(data: bytes, filename: str) -> onnx.ModelProto:
+    """Parse and check an ONNX model, with its local functions inlined. ``UsageError`` names ``filename``."""
+    if not data:
+        raise UsageError(f"{filename} is empty; give an ONNX model")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, ValueError):
+        raise UsageError(f"{filename} is not an ONNX model or is truncated; export or copy it again") from None
+    if not model.HasField("graph") or not model.opset_import:
+        raise UsageError(f"{filename} is not an ONNX model (it has no graph or no opset); export it again")
+    for tensor in _tensors(model.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
+            raise UnsupportedError(
+                f"{filename} keeps the weights {tensor.name!r} in another file; save it again with "
+                "save_as_external_data=False"
+            )
+    opset_of(model, filename)
+    try:
+        onnx.checker.check_model(model)
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # checker and inliner raise ValidationError, RuntimeError, DecodeError...
+        raise UsageError(f"{filename} is not a valid ONNX model: {_sentence(error)}") from None
+    return model
+
+
+def opset_of(model: onnx.ModelProto, filename: str) -> int:
+    """Version of the ai.onnx operator set; ``UnsupportedError`` when this release cannot read it."""
+    versions = {int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")}
+    newest = int(onnx.defs.onnx_opset_version())
+    if not versions:
+        raise UnsupportedError(f"{filename} does not import the ai.onnx operator set; only its operators are compiled")
+    if len(versions) > 1:
+        raise UsageError(f"{filename} imports the ai.onnx operator set in versions {sorted(versions)}; keep one")
+    version = versions.pop()
+    if not MIN_OPSET <= version <= newest:
+        raise UnsupportedError(
+            f"{filename} uses opset {version} of ai.onnx; opsets {MIN_OPSET} to {newest} are compiled, so convert it "
+            "with onnx.version_converter"
+        )
+    return version
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attr in node.attribute:
+            if attr.HasField("t"):
+                yield attr.t
+            for sub in (attr.g, *attr.graphs):
+                yield from _tensors(sub)
+
+
+def _sentence(error: Exception) -> str:
+    """First line of the checker's message, without its trailing context."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".")[:300]

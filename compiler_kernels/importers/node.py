@@ -1,0 +1,105 @@
+"""One ONNX node with typed attribute access, and the errors that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+import onnx
+
+from compiler_kernels.errors import UnsupportedError, UsageError
+
+
+def f32(value: float) -> float:
+    """``value`` rounded to binary32: ONNX's float attributes and their defaults are binary32 numbers."""
+    return float(np.float32(value))
+
+
+@dataclass(frozen=True)
+class Node:
+    """``version`` is the opset of the node's domain; ``name`` the node's own name or ``<op_type>_<index>``."""
+
+    proto: onnx.NodeProto
+    name: str
+    version: int
+    attrs: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def op(self) -> str:
+        return str(self.proto.op_type)
+
+    @property
+    def inputs(self) -> list[str]:
+        return list(self.proto.input)
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.proto.output)
+
+    def has_input(self, index: int) -> bool:
+        return index < len(self.proto.input) and bool(self.proto.input[index])
+
+    @property
+    def where(self) -> str:
+        domain = self.proto.domain or "ai.onnx"
+        return f"node {self.name!r} ({self.op}, domain {domain}, opset {self.version})"
+
+    def unsupported(self, why: str) -> NoReturn:
+        """Raise ``UnsupportedError`` naming node, operator, domain and opset."""
+        raise UnsupportedError(f"{self.where} {why}")
+
+    def invalid(self, why: str) -> NoReturn:
+        """Raise ``UsageError``: the model contradicts the ONNX specification."""
+        raise UsageError(f"{self.where} {why}")
+
+    def int_(self, key: str, default: int) -> int:
+        value = self.attrs.get(key, default)
+        if not isinstance(value, int):
+            self.invalid(f"has an attribute {key} that is not an integer")
+        return value
+
+    def float_(self, key: str, default: float) -> float:
+        value = self.attrs.get(key, default)
+        if not isinstance(value, int | float):
+            self.invalid(f"has an attribute {key} that is not a number")
+        return f32(value)
+
+    def str_(self, key: str, default: str) -> str:
+        value = self.attrs.get(key, default)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if not isinstance(value, str):
+            self.invalid(f"has an attribute {key} that is not a string")
+        return value
+
+    def ints(self, key: str, default: Sequence[int] | None = None, length: int | None = None) -> tuple[int, ...]:
+        """Integer list ``key``; ``length`` entries where given; an absent one without default is invalid."""
+        value = self.attrs.get(key, default)
+        if value is None:
+            self.invalid(f"lacks the attribute {key}")
+        if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
+            self.invalid(f"has an attribute {key} that is not a list of integers")
+        found = tuple(int(v) for v in value)
+        if length is not None and len(found) != length:
+            self.invalid(f"has {len(found)} values in {key} where {length} are needed")
+        return found
+
+    def optional_ints(self, key: str) -> tuple[int, ...] | None:
+        return self.ints(key) if key in self.attrs else None
+
+    def floats(self, key: str) -> tuple[float, ...]:
+        value = self.attrs.get(key, [])
+        if not isinstance(value, list | tuple) or not all(isinstance(v, int | float) for v in value):
+            self.invalid(f"has an attribute {key} that is not a list of numbers")
+        return tuple(f32(v) for v in value)
+
+
+def make_node(proto: onnx.NodeProto, index: int, version: int) -> Node:
+    """Wrap ``proto``; references to function parameters and subgraphs stay out of ``attrs``."""
+    attrs: dict[str, object] = {}
+    for attr in proto.attribute:
+        if not attr.ref_attr_name and attr.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            attrs[attr.name] = onnx.helper.get_attribute_value(attr)
+    return Node(proto, proto.name or f"{proto.op_type}_{index}", version, attrs)

@@ -1,0 +1,154 @@
+"""ONNX file to L0 module. Opsets 7 to the newest the onnx package knows, float32 data, static shapes after pinning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx
+
+from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.importers import algebra, elementwise, movement, resizing, windowed
+from compiler_kernels.importers.context import Context, Tensor, constant
+from compiler_kernels.importers.finish import finish
+from compiler_kernels.importers.folding import fold, to_array
+from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
+from compiler_kernels.importers.node import Node, make_node
+from compiler_kernels.importers.signature import declared_type, identifier, pin
+from compiler_kernels.ir.graph import Module, TensorType, Value
+from compiler_kernels.ir.text import format_type
+from compiler_kernels.ir.weights import WeightStore
+
+OPERATORS: dict[str, Callable[[Context], None]] = {
+    **elementwise.IMPORTERS,
+    **windowed.IMPORTERS,
+    **algebra.IMPORTERS,
+    **movement.IMPORTERS,
+    **resizing.IMPORTERS,
+}
+"""Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
+
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+def import_onnx(
+    data: bytes, *, filename: str, pins: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[Module, WeightStore]:
+    """Read an ONNX model into a verified L0 module and its weights.
+
+    ``pins`` gives static shapes for inputs by name (``--input-shape``). ``Module.meta`` records the source signature
+    with its symbols, the opset and the producer. ``UsageError``: not a valid ONNX model, or pins that contradict it.
+    ``UnsupportedError``: an operator, type or shape that cannot be compiled, named with node, domain and opset.
+    """
+    model = load(data, filename)
+    opset = opset_of(model, filename)
+    graph = model.graph
+    constants = {t.name for t in graph.initializer}
+    declared = {i.name: declared_type(i) for i in graph.input if i.name not in constants}
+    for info in graph.input:
+        if info.name not in constants and not info.type.HasField("tensor_type"):
+            raise UnsupportedError(f"{filename}: input {info.name!r} is not a tensor; only tensors are compiled")
+    types = pin(declared, pins or {})
+    nodes = [make_node(p, i, _version(model, p, opset)) for i, p in enumerate(graph.node)]
+    live = _live(nodes, [o.name for o in graph.output])
+    ctx = Context(WeightStore(), live)
+    inputs = _inputs(ctx, types)
+    for tensor in graph.initializer:
+        if tensor.name in live:
+            ctx.tensors[tensor.name] = _initializer(tensor, filename)
+    for node in nodes:
+        if any(o in live for o in node.outputs):
+            ctx.node = node
+            _import_node(ctx, node)
+    _check_outputs(ctx, graph, filename)
+    meta = {
+        "model": graph.name or "model",
+        "opset": str(opset),
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+    }
+    for value in inputs:
+        shown = declared[value.name]
+        meta[f"signature.{value.id}"] = format_type(shown) if shown else "float32 of unknown rank"
+    return finish(ctx, inputs, [o.name for o in graph.output], meta), ctx.store
+
+
+def _version(model: onnx.ModelProto, proto: onnx.NodeProto, opset: int) -> int:
+    if proto.domain in ("", "ai.onnx"):
+        return opset
+    return next((int(o.version) for o in model.opset_import if o.domain == proto.domain), 0)
+
+
+def _live(nodes: list[Node], outputs: list[str]) -> frozenset[str]:
+    """Tensor names that some graph output depends on; subgraphs read outer names too."""
+    live = set(outputs)
+    for node in reversed(nodes):
+        if any(o in live for o in node.outputs):
+            live.update(name for name in node.inputs if name)
+            for attr in node.proto.attribute:
+                for sub in (attr.g, *attr.graphs):
+                    live.update(name for inner in sub.node for name in inner.input if name)
+    return frozenset(live)
+
+
+def _inputs(ctx: Context, types: Mapping[str, TensorType]) -> list[Value]:
+    values: list[Value] = []
+    for name, found in types.items():
+        if found.dtype != "float32":
+            raise UnsupportedError(
+                f"input {name!r} is {format_type(found)}; only float32 inputs are compiled so far, so convert the model"
+            )
+        value = Value(identifier(name, [v.id for v in values]), found, name)
+        values.append(value)
+        ctx.tensors[name] = Tensor(found, id=value.id, name=name)
+    return values
+
+
+def _initializer(tensor: onnx.TensorProto, filename: str) -> Tensor:
+    try:
+        return constant(to_array(tensor), tensor.name)
+    except Exception as error:  # onnx raises several types for contradictory tensor data
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{filename}: the initialiser {tensor.name!r} is corrupt ({first})") from None
+
+
+def _import_node(ctx: Context, node: Node) -> None:
+    for name in node.inputs:
+        if name and name not in ctx.tensors:
+            node.invalid(f"reads {name!r}, which nothing before it defines")
+    if node.proto.domain not in ("", "ai.onnx"):
+        node.unsupported("belongs to a domain that is not compiled; export the model with standard operators")
+    if node.op in _CONTROL_FLOW:
+        node.unsupported("is control flow decided at run time, which is not compiled so far")
+    if fold(ctx):
+        return
+    found = OPERATORS.get(node.op)
+    if found is None:
+        node.unsupported("is not compiled so far")
+    if node.version < MIN_OPSET:
+        node.unsupported(f"is older than opset {MIN_OPSET}; convert the model with onnx.version_converter")
+    found(ctx)
+    for output in node.outputs:
+        if output in ctx.live and output not in ctx.tensors:
+            node.unsupported(f"returns the optional output {output!r}, which is not compiled so far")
+
+
+def _check_outputs(ctx: Context, graph: onnx.GraphProto, filename: str) -> None:
+    """Outputs exist, are float32, and agree with the fixed sizes the model declares for them."""
+    if not graph.output:
+        raise UsageError(f"{filename}: the model has no output")
+    for info in graph.output:
+        found = ctx.tensors.get(info.name)
+        if found is None:
+            raise UsageError(f"{filename}: nothing in the model computes the output {info.name!r}")
+        if found.type.dtype != "float32":
+            raise UnsupportedError(
+                f"output {info.name!r} is {format_type(found.type)}; only float32 outputs are compiled so far"
+            )
+        stated = declared_type(info)
+        if stated is None:
+            continue
+        sizes = zip(stated.shape, found.shape, strict=False)
+        if len(stated.shape) != found.rank or any(isinstance(a, int) and a != b for a, b in sizes):
+            raise UsageError(
+                f"{filename}: the output {info.name!r} is declared as {format_type(stated)}, but the graph computes "
+                f"{format_type(found.type)} for these input shapes; correct the model or the pinned shapes"
+            )

@@ -1,0 +1,142 @@
+"""Conv, ConvTranspose, pooling: ``auto_pad``, missing kernels and negative pads become explicit attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler_kernels.importers.context import Context, Tensor
+from compiler_kernels.ir.graph import Attr
+
+Ints = tuple[int, ...]
+
+
+def _auto_pad(ctx: Context) -> str:
+    mode = ctx.at.str_("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"):
+        ctx.at.invalid(f"has auto_pad {mode!r}, which ONNX does not define")
+    return mode
+
+
+def _spatial_rank(ctx: Context, x: Tensor) -> int:
+    if x.rank < 3:
+        ctx.at.invalid(f"needs a batch, a channel and a spatial axis, but its input has shape {list(x.shape)}")
+    return x.rank - 2
+
+
+def _split(total: int, upper: bool) -> tuple[int, int]:
+    """SAME_UPPER puts the odd element at the end, everything else at the beginning."""
+    small = total // 2
+    return (small, total - small) if upper else (total - small, small)
+
+
+def _join(pairs: Sequence[tuple[int, int]]) -> Ints:
+    return tuple(p[0] for p in pairs) + tuple(p[1] for p in pairs)
+
+
+def _window(ctx: Context, x: Tensor, kernel: Ints) -> tuple[dict[str, Attr], bool]:
+    """Attributes shared by Conv and pooling, and whether the pads were derived by auto_pad."""
+    n = _spatial_rank(ctx, x)
+    if len(kernel) != n:
+        ctx.at.invalid(f"has a kernel of {len(kernel)} axes for {n} spatial axes")
+    strides = ctx.at.ints("strides", (1,) * n, n)
+    dilations = ctx.at.ints("dilations", (1,) * n, n)
+    if min((*strides, *dilations, *kernel)) < 1:
+        ctx.at.invalid("has a kernel, stride or dilation below 1")
+    mode = _auto_pad(ctx)
+    if mode == "NOTSET":
+        pads = ctx.at.ints("pads", (0,) * 2 * n, 2 * n)
+    elif mode == "VALID":
+        pads = (0,) * 2 * n
+    else:
+        totals = [
+            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+            for size, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)
+        ]
+        pads = _join([_split(t, mode == "SAME_UPPER") for t in totals])
+    return {"strides": strides, "dilations": dilations, "pads": pads}, mode != "NOTSET"
+
+
+def conv(ctx: Context) -> None:
+    x, w, bias = ctx.tensor(0), ctx.tensor(1), ctx.optional(2)
+    kernel = w.shape[2:]
+    if ctx.at.ints("kernel_shape", kernel) != kernel:
+        ctx.at.invalid(f"says kernel_shape {list(ctx.at.ints('kernel_shape'))} for weights of shape {list(w.shape)}")
+    attrs, _ = _window(ctx, x, kernel)
+    pads = attrs["pads"]
+    assert isinstance(pads, tuple)
+    n = x.rank - 2
+    if min(pads) < 0:
+        cut = [max(0, -int(p)) for p in pads]
+        x = ctx.crop(x, [0, 0, *cut[:n]], [0, 0, *cut[n:]])
+        attrs["pads"] = tuple(max(0, int(p)) for p in pads)
+    ctx.bind(ctx.emit("conv", [x, w, bias], {**attrs, "group": ctx.at.int_("group", 1)}))
+
+
+def conv_transpose(ctx: Context) -> None:
+    """Pads follow ONNX's formula from ``output_shape`` or ``auto_pad``; a result longer than the full transposed
+    convolution is expressed by ``output_padding``, so that pads never become negative."""
+    x, w, bias = ctx.tensor(0), ctx.tensor(1), ctx.optional(2)
+    n = _spatial_rank(ctx, x)
+    kernel = w.shape[2:]
+    if ctx.at.ints("kernel_shape", kernel) != kernel or len(kernel) != n:
+        ctx.at.invalid(f"has a kernel that does not fit weights of shape {list(w.shape)}")
+    strides = ctx.at.ints("strides", (1,) * n, n)
+    dilations = ctx.at.ints("dilations", (1,) * n, n)
+    extra = list(ctx.at.ints("output_padding", (0,) * n, n))
+    mode = _auto_pad(ctx)
+    wanted = ctx.at.optional_ints("output_shape")
+    full = [s * (x.shape[2 + i] - 1) + (kernel[i] - 1) * dilations[i] + 1 for i, s in enumerate(strides)]
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(x.shape[2 + i] * s for i, s in enumerate(strides))
+    if wanted is not None:
+        pairs = []
+        for i, size in enumerate(wanted[-n:] if len(wanted) >= n else ctx.at.ints("output_shape", length=n)):
+            total = full[i] + extra[i] - size
+            extra[i] += max(0, -total)
+            pairs.append(_split(max(0, total), mode == "SAME_UPPER"))
+        pads = _join(pairs)
+    else:
+        pads = ctx.at.ints("pads", (0,) * 2 * n, 2 * n) if mode == "NOTSET" else (0,) * 2 * n
+    if min(pads) < 0:
+        ctx.at.unsupported("has negative pads")
+    attrs: dict[str, Attr] = {
+        "group": ctx.at.int_("group", 1),
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "output_padding": tuple(extra),
+    }
+    ctx.bind(ctx.emit("conv_transpose", [x, w, bias], attrs))
+
+
+def pool(ctx: Context) -> None:
+    x, kernel = ctx.tensor(0), ctx.at.ints("kernel_shape")
+    if ctx.used(1):
+        ctx.at.unsupported("returns indices, which are not compiled so far")
+    attrs, automatic = _window(ctx, x, kernel)
+    pads = attrs["pads"]
+    assert isinstance(pads, tuple)
+    if min(pads) < 0:
+        ctx.at.unsupported("has negative pads")
+    # with auto_pad the number of windows is ONNX's own formula, which rounds down once the pads are explicit
+    attrs |= {"kernel": kernel, "ceil_mode": bool(ctx.at.int_("ceil_mode", 0)) and not automatic}
+    if ctx.at.op == "AveragePool":
+        attrs["count_include_pad"] = bool(ctx.at.int_("count_include_pad", 0))
+        ctx.bind(ctx.emit("average_pool", [x], attrs))
+    else:
+        ctx.bind(ctx.emit("max_pool", [x], attrs))
+
+
+def global_pool(ctx: Context) -> None:
+    kind = "global_average_pool" if ctx.at.op == "GlobalAveragePool" else "global_max_pool"
+    ctx.bind(ctx.emit(kind, [ctx.tensor(0)]))
+
+
+IMPORTERS: dict[str, Callable[[Context], None]] = {
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    "MaxPool": pool,
+    "AveragePool": pool,
+    "GlobalAveragePool": global_pool,
+    "GlobalMaxPool": global_pool,
+}

@@ -1,0 +1,140 @@
+"""The table of L0 operations (docs/ir.md): operand counts, attribute kinds, shape rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compiler_kernels.errors import IRError
+from compiler_kernels.ir import shapes, shapes_move, shapes_window
+from compiler_kernels.ir.graph import Attr, TensorType
+from compiler_kernels.ir.shapes import Site
+
+KINDS: Final = ("bool", "int", "float", "str", "ints", "floats")
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """``most`` is ``None`` for a variadic operation. ``attrs`` maps each attribute to one of ``KINDS``; a trailing
+    ``?`` marks one that may be absent. ``declared`` says that the result type is input to the rule, not its output."""
+
+    kind: str
+    least: int
+    most: int | None
+    attrs: Mapping[str, str]
+    rule: Callable[[Site], TensorType]
+    declared: bool = False
+
+
+_WINDOW: Final = {"strides": "ints", "dilations": "ints", "pads": "ints"}
+_POOL: Final = {**_WINDOW, "kernel": "ints", "ceil_mode": "bool"}
+_RESIZE: Final = {
+    "mode": "str",
+    "coordinate_mode": "str",
+    "nearest_mode": "str",
+    "scales": "floats",
+    "roi": "floats",
+    "extrapolation_value": "float",
+    "exclude_outside": "bool",
+}
+_PLAIN: Final = (
+    "relu sigmoid tanh erf exp log sqrt neg abs reciprocal floor ceil hard_swish softplus "
+    "leaky_relu:alpha elu:alpha hard_sigmoid:alpha,beta"
+)
+_NORM: Final = {"epsilon": "float"}
+_MOVE, _WIN = shapes_move, shapes_window
+
+
+def _table() -> dict[str, OpSpec]:
+    rows: list[OpSpec] = [
+        OpSpec("conv", 2, 3, {"group": "int", **_WINDOW}, _WIN.conv),
+        OpSpec("conv_transpose", 2, 3, {"group": "int", **_WINDOW, "output_padding": "ints"}, _WIN.conv_transpose),
+        OpSpec("max_pool", 1, 1, _POOL, _WIN.pool),
+        OpSpec("average_pool", 1, 1, {**_POOL, "count_include_pad": "bool"}, _WIN.pool),
+        OpSpec("global_average_pool", 1, 1, {}, _WIN.global_pool),
+        OpSpec("global_max_pool", 1, 1, {}, _WIN.global_pool),
+        OpSpec("gemm", 2, 3, {"alpha": "float", "beta": "float", "trans_a": "bool", "trans_b": "bool"}, shapes.gemm),
+        OpSpec("matmul", 2, 2, {}, shapes.matmul),
+        OpSpec("softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
+        OpSpec("log_softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
+        OpSpec("gelu", 1, 1, {"approximate": "str"}, shapes.unary),
+        OpSpec("clip", 1, 1, {"lo": "float?", "hi": "float?"}, shapes.unary),
+        OpSpec("prelu", 2, 2, {}, shapes.prelu),
+        OpSpec("batch_normalization", 5, 5, _NORM, shapes.per_channel),
+        OpSpec("instance_normalization", 3, 3, _NORM, shapes.per_channel),
+        OpSpec("group_normalization", 3, 3, {**_NORM, "num_groups": "int"}, shapes.per_channel),
+        OpSpec("layer_normalization", 2, 3, {**_NORM, "axis": "int"}, shapes.layer_normalization),
+        OpSpec("resize", 1, 1, _RESIZE, _WIN.resize, declared=True),
+        OpSpec("concat", 1, None, {"axis": "int"}, _MOVE.concat),
+        OpSpec("pad", 1, 1, {"mode": "str", "pads": "ints", "value": "float"}, _MOVE.pad),
+        OpSpec("slice", 1, 1, {"starts": "ints", "steps": "ints"}, _MOVE.slice_, declared=True),
+        OpSpec("transpose", 1, 1, {"perm": "ints"}, _MOVE.transpose),
+        OpSpec("reshape", 1, 1, {}, _MOVE.reshape, declared=True),
+        OpSpec("expand", 1, 1, {}, _MOVE.expand, declared=True),
+    ]
+    for entry in _PLAIN.split():
+        kind, _, attrs = entry.partition(":")
+        rows.append(OpSpec(kind, 1, 1, {a: "float" for a in attrs.split(",") if a}, shapes.unary))
+    rows += [OpSpec(kind, 2, 2, {}, shapes.binary) for kind in "add sub mul div min max pow".split()]
+    reduced = {"axes": "ints", "keepdims": "bool"}
+    rows += [OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction) for kind in "mean sum max min".split()]
+    return {row.kind: row for row in rows}
+
+
+L0_OPS: Final[Mapping[str, OpSpec]] = _table()
+
+
+def _is(kind: str, value: Attr) -> bool:
+    if kind in ("ints", "floats"):
+        return isinstance(value, tuple) and all(_is(kind[:-1], v) for v in value)
+    if isinstance(value, bool):
+        return kind == "bool"
+    return isinstance(value, {"bool": bool, "int": int, "float": float, "str": str}[kind])
+
+
+def check_attrs(spec: OpSpec, attrs: Mapping[str, Attr]) -> None:
+    """Every attribute known, of its kind, present where required, and no NaN. ``IRError`` otherwise."""
+    for key, value in attrs.items():
+        if key not in spec.attrs:
+            raise IRError(f"{spec.kind}: unknown attribute {key}")
+        kind = spec.attrs[key].rstrip("?")
+        if not _is(kind, value):
+            raise IRError(f"{spec.kind}: attribute {key} must be {kind}, not {value!r}")
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(v, float) and math.isnan(v) for v in numbers):
+            raise IRError(f"{spec.kind}: attribute {key} is NaN")
+    for key, kind in spec.attrs.items():
+        if key not in attrs and not kind.endswith("?"):
+            raise IRError(f"{spec.kind}: attribute {key} is missing")
+
+
+def infer(
+    kind: str,
+    operands: Sequence[TensorType | None],
+    attrs: Mapping[str, Attr],
+    declared: TensorType | None = None,
+) -> TensorType:
+    """Result type of L0 operation ``kind`` (``conv``, not ``op.conv``) on operand types, ``None`` = absent.
+
+    ``declared`` is the stated result type: required by resize, slice, reshape and expand, whose attributes do not
+    determine it, and otherwise only compared. ``IRError`` in one sentence on any inconsistency.
+    """
+    spec = L0_OPS.get(kind)
+    if spec is None:
+        raise IRError(f"{kind} is not an L0 operation")
+    if len(operands) < spec.least or (spec.most is not None and len(operands) > spec.most):
+        most = "more" if spec.most is None else spec.most
+        raise IRError(f"{kind}: {len(operands)} operands where {spec.least} to {most} are allowed")
+    check_attrs(spec, attrs)
+    site = Site(kind, operands, attrs, declared)
+    for index, operand in enumerate(operands):
+        if operand is None and (index < spec.least or spec.most is None):
+            raise IRError(f"{kind}: operand {index} is absent")
+        if operand is not None and operand.dtype != "float32":
+            raise IRError(f"{kind}: operand {index} is {operand.dtype}; L0 computes in float32")
+    found = spec.rule(site)
+    if declared is not None and found != declared:
+        raise IRError(f"{kind}: the result is {list(found.shape)}, not the stated {list(declared.shape)}")
+    return found

@@ -1,0 +1,123 @@
+"""Result types of the windowed L0 operations: convolutions, pooling, resize."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler_kernels.ir.graph import TensorType
+from compiler_kernels.ir.shapes import Shape, Site, require
+
+MODES = ("nearest", "linear")
+COORDINATE_MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def window_size(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> int:
+    """Outputs of a sliding window along one axis (ONNX pooling formula; 0 or less when the window does not fit).
+
+    With ``ceil_mode`` a window that would start in the end padding does not count.
+    """
+    room = size + sum(pads) - ((kernel - 1) * dilation + 1)
+    if room < 0:
+        return 0
+    out = (-(-room // stride) if ceil_mode else room // stride) + 1
+    return out - 1 if ceil_mode and (out - 1) * stride >= size + pads[0] else out
+
+
+def _windows(site: Site, kernel: Shape, ceil_mode: bool) -> Shape:
+    x = site.shape(0)
+    n = len(x) - 2
+    strides, dilations, pads = site.ints("strides", n), site.ints("dilations", n), site.ints("pads", 2 * n)
+    if min((*kernel, *strides, *dilations), default=1) < 1 or min(pads, default=0) < 0:
+        site.fail("kernel, strides and dilations must be positive and pads not negative")
+    out = tuple(
+        window_size(x[2 + i], kernel[i], strides[i], dilations[i], (pads[i], pads[n + i]), ceil_mode) for i in range(n)
+    )
+    if min(out, default=1) < 1:
+        site.fail(f"a window of {list(kernel)} does not fit into {list(x)} with pads {list(pads)}")
+    return out
+
+
+def _spatial(site: Site) -> Shape:
+    x = site.shape(0)
+    if len(x) < 3:
+        site.fail(f"x needs batch, channel and at least one spatial axis, but has shape {list(x)}")
+    return x
+
+
+def conv(site: Site) -> TensorType:
+    x, w, group = _spatial(site), site.shape(1), site.int_("group")
+    if len(w) != len(x):
+        site.fail(f"x has rank {len(x)}, w rank {len(w)}")
+    if group < 1 or x[1] != w[1] * group or w[0] % group:
+        site.fail(f"{x[1]} input channels do not match w {list(w)} in {group} groups")
+    require(site, 2, (w[0],), "bias")
+    return site.result((x[0], w[0], *_windows(site, w[2:], False)))
+
+
+def conv_transpose(site: Site) -> TensorType:
+    x, w, group = _spatial(site), site.shape(1), site.int_("group")
+    n = len(x) - 2
+    if len(w) != len(x):
+        site.fail(f"x has rank {len(x)}, w rank {len(w)}")
+    if group < 1 or x[1] != w[0] or x[1] % group:
+        site.fail(f"{x[1]} input channels do not match w {list(w)} in {group} groups")
+    strides, dilations, pads = site.ints("strides", n), site.ints("dilations", n), site.ints("pads", 2 * n)
+    extra = site.ints("output_padding", n)
+    if min((*w[2:], *strides, *dilations), default=1) < 1 or min((*pads, *extra), default=0) < 0:
+        site.fail("kernel, strides and dilations must be positive, pads and output_padding not negative")
+    require(site, 2, (w[1] * group,), "bias")
+    out = [
+        strides[i] * (x[2 + i] - 1) + extra[i] + (w[2 + i] - 1) * dilations[i] + 1 - pads[i] - pads[n + i]
+        for i in range(n)
+    ]
+    if min(out) < 1:
+        site.fail(f"pads {list(pads)} leave nothing of the result")
+    return site.result((x[0], w[1] * group, *out))
+
+
+def pool(site: Site) -> TensorType:
+    x = _spatial(site)
+    kernel = site.ints("kernel", len(x) - 2)
+    return site.result((*x[:2], *_windows(site, kernel, bool(site.attrs["ceil_mode"]))))
+
+
+def global_pool(site: Site) -> TensorType:
+    x = _spatial(site)
+    return site.result((*x[:2], *(1 for _ in x[2:])))
+
+
+def scaled_size(size: int, scale: float, span: float = 1.0) -> int:
+    """``floor(size * scale)``, in binary32 as ONNX's own shape inference computes it."""
+    return int(np.floor(np.float32(size) * np.float32(span) * np.float32(scale)))
+
+
+def resize(site: Site) -> TensorType:
+    """Sizes come from the declared type; scales, where given, must lead to them (or round to them, as with
+    ``keep_aspect_ratio_policy``)."""
+    x, out = site.shape(0), site.stated()
+    for key, known in (("mode", MODES), ("coordinate_mode", COORDINATE_MODES), ("nearest_mode", NEAREST_MODES)):
+        if site.str_(key) not in known:
+            site.fail(f"{key} {site.str_(key)!r} is not one of {', '.join(known)}")
+    if len(out) != len(x):
+        site.fail(f"rank changes from {len(x)} to {len(out)}")
+    crop = site.str_("coordinate_mode") == "tf_crop_and_resize"
+    scales, roi = site.attrs["scales"], site.attrs["roi"]
+    assert isinstance(scales, tuple) and isinstance(roi, tuple)
+    if len(roi) != (2 * len(x) if crop else 0):
+        site.fail("roi has two numbers per axis with tf_crop_and_resize and is empty otherwise")
+    if scales and (len(scales) != len(x) or min(float(s) for s in scales) <= 0):
+        site.fail(f"scales {list(scales)} are not one positive number per axis")
+    for i, scale in enumerate(float(s) for s in scales):
+        span = float(roi[len(x) + i]) - float(roi[i]) if crop else 1.0
+        if out[i] not in (scaled_size(x[i], scale, span), int(x[i] * scale + 0.5)):
+            site.fail(f"scale {scale} does not turn {x[i]} into {out[i]} along axis {i}")
+    return site.result(out)

@@ -78,7 +78,7 @@ def _sizes(ctx: Context) -> Tensor:
     shape = ctx.tensor(0).shape
     if ctx.at.op == "Size":
         return constant(np.array(np.prod(shape, dtype=np.int64), dtype=np.int64), index_like=True)
-    picked = shape[slice(ctx.at.int_("start", 0), ctx.at.attrs.get("end"))]
+    picked = shape[ctx.at.int_("start", 0) : ctx.at.int_("end", len(shape))]
     return constant(np.array(picked, dtype=np.int64), index_like=True)
 
 

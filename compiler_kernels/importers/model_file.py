@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
-from google.protobuf.message import DecodeError
+import onnx.inliner
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 
@@ -16,10 +16,9 @@ def load(data: bytes, filename: str) -> onnx.ModelProto:
     """Parse and check an ONNX model, with its local functions inlined. ``UsageError`` names ``filename``."""
     if not data:
         raise UsageError(f"{filename} is empty; give an ONNX model")
-    model = onnx.ModelProto()
     try:
-        model.ParseFromString(data)
-    except (DecodeError, ValueError):
+        model = onnx.load_model_from_string(data)
+    except Exception:  # protobuf's DecodeError, whose module has no type information
         raise UsageError(f"{filename} is not an ONNX model or is truncated; export or copy it again") from None
     if not model.HasField("graph") or not model.opset_import:
         raise UsageError(f"{filename} is not an ONNX model (it has no graph or no opset); export it again")

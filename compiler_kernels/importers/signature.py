@@ -23,7 +23,7 @@ def symbol(text: str) -> str:
 
 
 def identifier(text: str, taken: Iterable[str]) -> str:
-    """A value id made of ``text``: letters, digits, ``_`` and ``.``, unlike ``v0``/``w0`` and unlike those ``taken``."""
+    """A value id made of ``text`` (letters, digits, ``_``, ``.``), unlike ``v0``, ``w0`` and those ``taken``."""
     name = re.sub(r"[^A-Za-z0-9_.]", "_", text) or "input"
     if _RESERVED.fullmatch(name) or not re.match(r"[A-Za-z_]", name):
         name = f"in_{name}"
@@ -37,11 +37,10 @@ def identifier(text: str, taken: Iterable[str]) -> str:
 def dtype_name(elem_type: int) -> str:
     """NumPy-style name of an ONNX element type (``bfloat16``, ``string`` and the like keep ONNX's own)."""
     try:
-        return (
-            str(onnx.TensorProto.DataType.Name(elem_type)).lower().replace("float", "float32").replace("32" * 2, "32")
-        )
+        name = str(onnx.TensorProto.DataType.Name(elem_type)).lower()
     except ValueError:
         return f"type{elem_type}"
+    return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 def declared_type(info: onnx.ValueInfoProto) -> TensorType | None:
@@ -125,8 +124,8 @@ def _resolve(
             label = "an anonymous dimension ?" if dim == ANONYMOUS else f"the symbolic dimension {dim}"
             flag = f"--input-shape {name}={','.join(str(d) for d in dims)}"
             raise UnsupportedError(
-                f"input {name!r} is {format_type(found)} with {label}, and engines have static shapes; add {flag} with a "
-                f"number for {dim}, or inputs.{name}.shape to the policy"
+                f"input {name!r} is {format_type(found)} with {label}, and engines have static shapes; add {flag} "
+                f"with a number for {dim}, or inputs.{name}.shape to the policy"
             )
         if dim == 0:
             raise UnsupportedError(f"input {name!r} is {format_type(found)}, an empty tensor, which is not compiled")

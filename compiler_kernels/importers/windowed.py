@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.ir.graph import Attr
@@ -33,8 +34,20 @@ def _join(pairs: Sequence[tuple[int, int]]) -> Ints:
     return tuple(p[0] for p in pairs) + tuple(p[1] for p in pairs)
 
 
-def _window(ctx: Context, x: Tensor, kernel: Ints) -> tuple[dict[str, Attr], bool]:
-    """Attributes shared by Conv and pooling, and whether the pads were derived by auto_pad."""
+@dataclass(frozen=True)
+class _Window:
+    """What Conv and pooling share; ``automatic`` says that auto_pad gave the pads."""
+
+    strides: Ints
+    dilations: Ints
+    pads: Ints
+    automatic: bool
+
+    def attrs(self) -> dict[str, Attr]:
+        return {"strides": self.strides, "dilations": self.dilations, "pads": tuple(max(0, p) for p in self.pads)}
+
+
+def _window(ctx: Context, x: Tensor, kernel: Ints) -> _Window:
     n = _spatial_rank(ctx, x)
     if len(kernel) != n:
         ctx.at.invalid(f"has a kernel of {len(kernel)} axes for {n} spatial axes")
@@ -53,7 +66,7 @@ def _window(ctx: Context, x: Tensor, kernel: Ints) -> tuple[dict[str, Attr], boo
             for size, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)
         ]
         pads = _join([_split(t, mode == "SAME_UPPER") for t in totals])
-    return {"strides": strides, "dilations": dilations, "pads": pads}, mode != "NOTSET"
+    return _Window(strides, dilations, pads, mode != "NOTSET")
 
 
 def conv(ctx: Context) -> None:
@@ -61,15 +74,12 @@ def conv(ctx: Context) -> None:
     kernel = w.shape[2:]
     if ctx.at.ints("kernel_shape", kernel) != kernel:
         ctx.at.invalid(f"says kernel_shape {list(ctx.at.ints('kernel_shape'))} for weights of shape {list(w.shape)}")
-    attrs, _ = _window(ctx, x, kernel)
-    pads = attrs["pads"]
-    assert isinstance(pads, tuple)
+    window = _window(ctx, x, kernel)
     n = x.rank - 2
-    if min(pads) < 0:
-        cut = [max(0, -int(p)) for p in pads]
+    if min(window.pads) < 0:
+        cut = [max(0, -p) for p in window.pads]
         x = ctx.crop(x, [0, 0, *cut[:n]], [0, 0, *cut[n:]])
-        attrs["pads"] = tuple(max(0, int(p)) for p in pads)
-    ctx.bind(ctx.emit("conv", [x, w, bias], {**attrs, "group": ctx.at.int_("group", 1)}))
+    ctx.bind(ctx.emit("conv", [x, w, bias], {**window.attrs(), "group": ctx.at.int_("group", 1)}))
 
 
 def conv_transpose(ctx: Context) -> None:
@@ -113,13 +123,12 @@ def pool(ctx: Context) -> None:
     x, kernel = ctx.tensor(0), ctx.at.ints("kernel_shape")
     if ctx.used(1):
         ctx.at.unsupported("returns indices, which are not compiled so far")
-    attrs, automatic = _window(ctx, x, kernel)
-    pads = attrs["pads"]
-    assert isinstance(pads, tuple)
-    if min(pads) < 0:
+    window = _window(ctx, x, kernel)
+    if min(window.pads) < 0:
         ctx.at.unsupported("has negative pads")
     # with auto_pad the number of windows is ONNX's own formula, which rounds down once the pads are explicit
-    attrs |= {"kernel": kernel, "ceil_mode": bool(ctx.at.int_("ceil_mode", 0)) and not automatic}
+    ceil_mode = bool(ctx.at.int_("ceil_mode", 0)) and not window.automatic
+    attrs: dict[str, Attr] = {**window.attrs(), "kernel": kernel, "ceil_mode": ceil_mode}
     if ctx.at.op == "AveragePool":
         attrs["count_include_pad"] = bool(ctx.at.int_("count_include_pad", 0))
         ctx.bind(ctx.emit("average_pool", [x], attrs))

@@ -1,0 +1,141 @@
+"""The two arithmetics an operator can be evaluated in: Canonical Arithmetic 1, and plain binary64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from evidence.reference import elementary
+from evidence.reference.order import gather_table, sum_lanes, sum_positions, tree
+from evidence.reference.rounding import fma_chains, fmaf
+
+Array = npt.NDArray[Any]
+# Gathered operands of one block of outputs; bounds memory, never changes a bit.
+_GATHER_BYTES = 32 << 20
+
+
+class Arithmetic(Protocol):
+    """What the operators need beyond +, -, *, / and sqrt, which are IEEE in ``dtype`` in both arithmetics."""
+
+    name: str
+    dtype: type[np.floating]
+
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
+        """``[R, K, P]`` and ``[R, K, M]`` to ``[R, M, P]``: sums of products over K = channels x positions, no bias."""
+
+    def sum_positions(self, values: Array, squares: bool = False) -> Array:
+        """Sum (of squares) over axis 0."""
+
+    def sum_lanes(self, values: Array, squares: bool = False) -> Array:
+        """Sum (of squares) over the last axis."""
+
+    def fma(self, a: Any, b: Any, c: Any) -> Array: ...
+    def exp(self, x: Array) -> Array: ...
+    def log(self, x: Array) -> Array: ...
+    def erf(self, x: Array) -> Array: ...
+    def tanh(self, x: Array) -> Array: ...
+    def sigmoid(self, x: Array) -> Array: ...
+    def pow(self, x: Array, y: Array) -> Array: ...
+
+
+class CanonicalArithmetic1:
+    """Bit-exact CA-1 (docs/arithmetic.md)."""
+
+    name = "ca1"
+    dtype: type[np.floating] = np.float32
+
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
+        table = gather_table(channels, positions)
+        leaves, longest = table.shape
+        rows, _, pixels = x.shape
+        columns = w.shape[2]
+        result = np.zeros((rows, columns, pixels), dtype=np.float32)
+        if result.size == 0 or leaves == 0:
+            return result
+        ws = self._gather(w, table).reshape(rows * leaves, longest, columns)
+        step = max(64, _GATHER_BYTES // (4 * rows * leaves * (longest + columns)))
+        for p in range(0, pixels, step):
+            xs = self._gather(x[:, :, p : p + step], table)
+            values = fma_chains(xs.reshape(rows * leaves, longest, -1), ws)
+            result[:, :, p : p + step] = tree(np.moveaxis(values.reshape(rows, leaves, columns, -1), 1, 0))
+        return result
+
+    @staticmethod
+    def _gather(operand: Array, table: npt.NDArray[np.int64]) -> Array:
+        """``[R, K, P]`` to ``[R, leaves, taps, P]``; an absent tap is +0."""
+        with_absent = np.concatenate([operand, np.zeros_like(operand[:, :1])], axis=1)
+        return with_absent[:, table]
+
+    def sum_positions(self, values: Array, squares: bool = False) -> Array:
+        return sum_positions(values, squares)
+
+    def sum_lanes(self, values: Array, squares: bool = False) -> Array:
+        return sum_lanes(values, squares)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Array:
+        return fmaf(a, b, c)
+
+    def exp(self, x: Array) -> Array:
+        return elementary.exp(x)
+
+    def log(self, x: Array) -> Array:
+        return elementary.log(x)
+
+    def erf(self, x: Array) -> Array:
+        return elementary.erf(x)
+
+    def tanh(self, x: Array) -> Array:
+        return elementary.tanh(x)
+
+    def sigmoid(self, x: Array) -> Array:
+        return elementary.sigmoid(x)
+
+    def pow(self, x: Array, y: Array) -> Array:
+        return elementary.pow(x, y)
+
+
+class Binary64:
+    """The yardstick of every error measurement: the same graph in binary64, sums in whatever order NumPy takes."""
+
+    name = "float64"
+    dtype: type[np.floating] = np.float64
+
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
+        product: Array = np.matmul(w.transpose(0, 2, 1), x)
+        return product
+
+    def sum_positions(self, values: Array, squares: bool = False) -> Array:
+        total: Array = np.sum(values * values if squares else values, axis=0)
+        return total
+
+    def sum_lanes(self, values: Array, squares: bool = False) -> Array:
+        total: Array = np.sum(values * values if squares else values, axis=-1)
+        return total
+
+    def fma(self, a: Any, b: Any, c: Any) -> Array:
+        return np.asarray(np.asarray(a) * b + c)
+
+    def exp(self, x: Array) -> Array:
+        return np.asarray(np.exp(x))
+
+    def log(self, x: Array) -> Array:
+        return np.asarray(np.log(x))
+
+    def erf(self, x: Array) -> Array:
+        return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), dtype=np.float64)
+
+    def tanh(self, x: Array) -> Array:
+        return np.asarray(np.tanh(x))
+
+    def sigmoid(self, x: Array) -> Array:
+        e = np.exp(-np.abs(x))  # the form that cannot overflow
+        return np.asarray(np.where(x >= 0, 1.0, e) / (1.0 + e))
+
+    def pow(self, x: Array, y: Array) -> Array:
+        return np.asarray(np.power(x, y))
+
+
+ARITHMETICS: dict[str, Arithmetic] = {"ca1": CanonicalArithmetic1(), "float64": Binary64()}

@@ -1,0 +1,117 @@
+"""Evaluates a frozen graph node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from evidence.reference import movement, norms, pooling, products, resize
+from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
+from evidence.reference.elementwise import ELEMENTWISE
+from evidence.reference.errors import ReferenceError
+from evidence.reference.graph import RefGraph, RefNode
+
+_MOVEMENT: dict[str, Callable[..., Array]] = {
+    "concat": movement.concat,
+    "pad": movement.pad,
+    "slice": movement.slice_,
+    "transpose": movement.transpose,
+    "reshape": movement.reshape,
+    "expand": movement.expand,
+}
+OPERATORS: dict[str, Callable[..., Array]] = {
+    **_MOVEMENT,
+    **ELEMENTWISE,
+    "conv": products.conv,
+    "conv_transpose": products.conv_transpose,
+    "gemm": products.gemm,
+    "matmul": products.matmul,
+    "max_pool": pooling.max_pool,
+    "average_pool": pooling.average_pool,
+    "global_average_pool": pooling.global_average_pool,
+    "global_max_pool": pooling.global_max_pool,
+    "reduce_sum": pooling.reduce_sum,
+    "reduce_mean": pooling.reduce_sum,
+    "reduce_max": pooling.reduce_max,
+    "reduce_min": pooling.reduce_min,
+    "softmax": pooling.softmax,
+    "log_softmax": pooling.log_softmax,
+    "batch_normalization": norms.batch_normalization,
+    "layer_normalization": norms.layer_normalization,
+    "instance_normalization": norms.instance_normalization,
+    "group_normalization": norms.group_normalization,
+    "resize": resize.resize,
+}
+
+
+def run(
+    graph: RefGraph,
+    inputs: Mapping[str, Array],
+    arithmetic: str = "ca1",
+    keep: Literal["all", "outputs"] = "outputs",
+) -> dict[str, Array]:
+    """Evaluate ``graph`` on ``inputs`` (by input name) and return values by id.
+
+    ``arithmetic`` is ``ca1`` (binary32, bit-exact) or ``float64`` (the yardstick). ``keep="all"`` returns every node's
+    value and the outputs, ``"outputs"`` only the latter. NaN is canonical (quiet, positive, no payload) in whatever is
+    returned. Raises :class:`ReferenceError` for a missing or misshapen input, an unknown operator or arithmetic.
+    """
+    ar = ARITHMETICS.get(arithmetic)
+    if ar is None:
+        raise ReferenceError(f"arithmetic {arithmetic!r} is not one of {', '.join(ARITHMETICS)}")
+    values = {key: _widened(ar, value) for key, value in graph.weights.items()}
+    for tensor in graph.inputs:
+        if tensor.name not in inputs:
+            raise ReferenceError(f"input {tensor.name!r} is missing")
+        value = np.asarray(inputs[tensor.name])
+        if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
+            raise ReferenceError(
+                f"input {tensor.name!r}: got {value.dtype}{list(value.shape)}, the graph takes "
+                f"{tensor.dtype}{list(tensor.shape)}"
+            )
+        values[tensor.id] = _widened(ar, value)
+    outputs = {value_id for value_id, _ in graph.outputs}
+    last_use = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
+    result: dict[str, Array] = {}
+    for i, node in enumerate(graph.nodes):
+        value = evaluate(ar, node, [values[name] if name else None for name in node.inputs])
+        values[node.output] = value
+        if keep == "all":
+            result[node.output] = value
+        for name in {*node.inputs, node.output}:
+            if name and last_use.get(name, i) <= i and name not in outputs:
+                values.pop(name, None)
+    result.update({name: _canonical_nan(values[name]) for name in outputs})
+    return result
+
+
+def evaluate(ar: Arithmetic, node: RefNode, operands: list[Any]) -> Array:
+    """One node's value, shape checked against the graph, NaN canonical."""
+    operator = OPERATORS.get(node.op)
+    if operator is None:
+        raise ReferenceError(f"operator {node.op!r} (node {node.node!r}) is not defined in CA-1")
+    if node.op not in _MOVEMENT and any(v is not None and v.dtype != ar.dtype for v in operands):
+        raise ReferenceError(f"operator {node.op!r} (node {node.node!r}) is defined for float32 operands only")
+    while operands and operands[-1] is None:
+        operands = operands[:-1]
+    with np.errstate(all="ignore"):
+        value = np.asarray(operator(ar, node, *operands))
+    if value.shape != node.shape:
+        raise ReferenceError(
+            f"operator {node.op!r} (node {node.node!r}) gives shape {list(value.shape)}, "
+            f"the graph says {list(node.shape)}"
+        )
+    return _canonical_nan(value)
+
+
+def _widened(ar: Arithmetic, value: Array) -> Array:
+    return value.astype(ar.dtype) if value.dtype == np.float32 else value
+
+
+def _canonical_nan(value: Array) -> Array:
+    if not np.issubdtype(value.dtype, np.floating):
+        return value
+    bad = np.isnan(value)
+    return np.where(bad, value.dtype.type(np.nan), value) if bad.any() else value

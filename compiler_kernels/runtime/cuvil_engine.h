@@ -1,0 +1,54 @@
+/* The interface between a generated engine.c and the runtime, and between an engine and a host program that links it.
+ *
+ * A generated engine defines one constant, cuvil_engine_instance, and owns all memory it uses: inputs, outputs, arena
+ * and weights are static, 64-byte aligned and never allocated. It is therefore not re-entrant: one instance, one caller.
+ */
+#ifndef CUVIL_ENGINE_H
+#define CUVIL_ENGINE_H
+
+#ifdef __FAST_MATH__
+#error "Cuvil engines are defined bit by bit: compile them without -ffast-math, -Ofast and -funsafe-math-optimizations"
+#endif
+
+#define CUVIL_FLOAT32 1     /* IEEE 754 binary32, little-endian; the number is ONNX's TensorProto.DataType */
+#define CUVIL_MAX_RANK 8
+#define CUVIL_MAX_TENSORS 64 /* inputs or outputs of one engine; the generator refuses more */
+
+/* One input or output. shape[0..rank-1] in elements, C order; count is their product (1 for rank 0).
+ * The guards come from the policy: finite != 0 refuses NaN and infinities; has_lo / has_hi refuse values below lo or
+ * above hi, and NaN, which lies in no range. */
+typedef struct {
+    const char *name; /* UTF-8, as in the model */
+    int dtype;        /* CUVIL_FLOAT32 */
+    int rank;
+    long shape[CUVIL_MAX_RANK];
+    long count;
+    int finite;
+    int has_lo, has_hi;
+    float lo, hi;
+} cuvil_tensor;
+
+typedef struct {
+    /* model..target: what was compiled; digests are SHA3-512 in hex, with or without the prefix "sha3-512:" */
+    const char *model, *model_version, *arithmetic, *frozen_graph, *config_digest, *weights_digest, *target;
+    int input_count, output_count;
+    const cuvil_tensor *inputs, *outputs;
+    const unsigned char *weights; /* weights_size bytes whose digest is weights_digest */
+    unsigned long weights_size;
+    unsigned long arena_bytes; /* static working memory beside inputs, outputs and weights */
+    void *const *input_buffers;
+    void *const *output_buffers;
+    /* Reads every input buffer, writes every output buffer, leaves the input buffers unchanged. Sets the floating-point
+     * environment on entry and restores the caller's on return (cuvil_fpenv.h). No guard runs inside. */
+    void (*infer)(void);
+} cuvil_engine;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern const cuvil_engine cuvil_engine_instance;
+#ifdef __cplusplus
+}
+#endif
+
+#endif

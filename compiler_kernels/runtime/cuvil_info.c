@@ -1,0 +1,130 @@
+/* --version and --self-test. */
+#include "cuvil_runtime.h"
+
+#include <string.h>
+
+static void put_member(const char *name, const char *value) {
+    cuvil_putf("\"%s\": ", name);
+    cuvil_put_json_string(value);
+    cuvil_put(", ");
+}
+
+static void put_bound(const char *name, int present, float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    cuvil_putf(", \"%s\": ", name);
+    if (present && (bits & 0x7F800000u) != 0x7F800000u)
+        cuvil_putf("%.9g", (double)value);
+    else
+        cuvil_put("null");
+}
+
+static void put_tensors_json(const char *member, const cuvil_tensor *tensors, int count, int with_files) {
+    cuvil_putf("\"%s\": [", member);
+    for (int i = 0; i < count; i++) {
+        cuvil_put(i ? ", {" : "{");
+        put_member("name", tensors[i].name);
+        put_member("dtype", "float32");
+        cuvil_put("\"shape\": ");
+        cuvil_put_shape(tensors[i].shape, tensors[i].rank, "[", "]");
+        cuvil_putf(", \"bytes\": %ld, \"finite\": %s", tensors[i].count * 4, tensors[i].finite ? "true" : "false");
+        put_bound("lo", tensors[i].has_lo, tensors[i].lo);
+        put_bound("hi", tensors[i].has_hi, tensors[i].hi);
+        if (with_files) {
+            cuvil_put(", \"file\": ");
+            cuvil_put_json_string(cuvil_output_file[i]);
+        }
+        cuvil_put("}");
+    }
+    cuvil_put("]");
+}
+
+static void put_tensors_text(const char *kind, const cuvil_tensor *tensors, int count) {
+    for (int i = 0; i < count; i++) {
+        cuvil_putf("%-15s %s float32 ", kind, tensors[i].name);
+        cuvil_put_shape(tensors[i].shape, tensors[i].rank, "(", ")");
+        if (tensors[i].finite) cuvil_put(" finite");
+        if (tensors[i].has_lo) cuvil_putf(" >= %.9g", (double)tensors[i].lo);
+        if (tensors[i].has_hi) cuvil_putf(" <= %.9g", (double)tensors[i].hi);
+        cuvil_put("\n");
+    }
+}
+
+void cuvil_print_version(const cuvil_engine *engine) {
+    const char *const fields[][2] = {
+        {"model", engine->model},
+        {"model_version", engine->model_version},
+        {"arithmetic", engine->arithmetic},
+        {"frozen_graph", engine->frozen_graph},
+        {"config_digest", engine->config_digest},
+        {"weights_digest", engine->weights_digest},
+        {"target", engine->target},
+    };
+    size_t field_count = sizeof fields / sizeof fields[0];
+    if (cuvil_json) {
+        cuvil_put("{");
+        for (size_t i = 0; i < field_count; i++) put_member(fields[i][0], fields[i][1]);
+        cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, ", engine->weights_size, engine->arena_bytes);
+        put_tensors_json("inputs", engine->inputs, engine->input_count, 0);
+        cuvil_put(", ");
+        put_tensors_json("outputs", engine->outputs, engine->output_count, 1);
+        cuvil_put("}\n");
+        return;
+    }
+    for (size_t i = 0; i < field_count; i++) cuvil_putf("%-15s %s\n", fields[i][0], fields[i][1]);
+    cuvil_putf("%-15s %lu\n%-15s %lu\n", "weights_bytes", engine->weights_size, "arena_bytes", engine->arena_bytes);
+    put_tensors_text("input", engine->inputs, engine->input_count);
+    put_tensors_text("output", engine->outputs, engine->output_count);
+}
+
+static const char *tensor_problem(const cuvil_tensor *tensors, int count, void *const *buffers) {
+    if (count < 0 || count > CUVIL_MAX_TENSORS) return "the number of tensors";
+    for (int i = 0; i < count; i++) {
+        long product = 1;
+        if (tensors[i].dtype != CUVIL_FLOAT32) return "a dtype";
+        if (tensors[i].rank < 0 || tensors[i].rank > CUVIL_MAX_RANK) return "a rank";
+        for (int axis = 0; axis < tensors[i].rank; axis++) product *= tensors[i].shape[axis];
+        if (product != tensors[i].count) return "an element count";
+        if (!buffers[i] || (uintptr_t)buffers[i] % 64) return "the alignment of a buffer";
+    }
+    return NULL;
+}
+
+static void passed(const char *check, int first) {
+    if (cuvil_json) {
+        cuvil_putf("%s{\"check\": \"%s\", \"passed\": true}", first ? "{\"self_test\": \"passed\", \"checks\": [" : ", ", check);
+    } else {
+        cuvil_putf("%-15s passed\n", check);
+    }
+}
+
+void cuvil_self_test(const cuvil_engine *engine) {
+    static const char prefix[] = "sha3-512:";
+    const char *recorded = engine->weights_digest, *check = "", *problem;
+    char computed[129];
+    cuvil_sha3 hash;
+    cuvil_sha3_init(&hash);
+    cuvil_sha3_update(&hash, engine->weights, engine->weights_size);
+    cuvil_sha3_hex(&hash, computed);
+    if (!strncmp(recorded, prefix, sizeof prefix - 1)) recorded += sizeof prefix - 1;
+    if (strcmp(recorded, computed) != 0)
+        cuvil_fail(CUVIL_FAILED, "weights-digest",
+                   "self-test weights-digest failed: the SHA3-512 of the embedded weights is %.16s... and %.16s... is recorded: "
+                   "this file is damaged, install the engine again and verify it",
+                   computed, recorded);
+    problem = tensor_problem(engine->inputs, engine->input_count, engine->input_buffers);
+    if (!problem) problem = tensor_problem(engine->outputs, engine->output_count, engine->output_buffers);
+    if (problem)
+        cuvil_fail(CUVIL_FAILED, "interface", "self-test interface failed: %s does not fit the engine's description: this is a "
+                   "defect of the compiler", problem);
+    problem = cuvil_fp_problem(&check);
+    if (problem)
+        cuvil_fail(CUVIL_FAILED, check, "self-test %s failed: on this processor %s, so its results would not be the defined "
+                   "ones: run the engine on another processor or emulator", check, problem);
+    passed("weights-digest", 1);
+    passed("interface", 0);
+    passed("fp-rounding", 0);
+    passed("fp-subnormals", 0);
+    passed("fp-fma", 0);
+    if (cuvil_json) cuvil_put("]}\n");
+}

@@ -1,0 +1,187 @@
+/* The engine as a program: arguments, then load, guard, infer, guard, write. */
+#include "cuvil_npy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const cuvil_engine *const engine = &cuvil_engine_instance;
+
+static const char usage[] =
+    "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--json]\n"
+    "       ENGINE --bench N [--input [NAME=]X.npy ...] [--json]\n"
+    "       ENGINE --self-test [--json] | --version [--json] | --help\n"
+    "\n"
+    "  --input      one float32 .npy file (C order, the compiled shape) per input; NAME= may be left out when\n"
+    "               the engine has one input\n"
+    "  --output-dir receives one .npy file per output, all or none; its last component is created if missing\n"
+    "  --bench N    times N runs (1 to 100000) without guards, after one that is not counted; inputs not given are zero\n"
+    "  --self-test  checks the embedded weights and the floating-point unit\n"
+    "  --version    prints what was compiled\n"
+    "  --json       prints one JSON object on standard output, also for an error\n"
+    "\n"
+    "exit codes: 0 done; 1 self-test failed; 2 usage, unreadable file, wrong shape or dtype, unwritable output;\n"
+    "            3 refused by a guard of the policy; 4 processor without the needed instructions\n";
+
+enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_HELP };
+
+static const char *input_path[CUVIL_MAX_TENSORS];
+static const char *output_directory, *mode_option;
+static int input_given;
+static enum mode mode = MODE_NONE;
+static long bench_runs;
+
+/* "'image', 'age'", in a static buffer. */
+static const char *input_names(void) {
+    static char names[1024];
+    size_t used = 0;
+    for (int i = 0; i < engine->input_count; i++) {
+        size_t size = strlen(engine->inputs[i].name);
+        if (used + size + 8 > sizeof names) break;
+        memcpy(names + used, i ? ", '" : "'", i ? 3 : 1);
+        used += i ? 3 : 1;
+        memcpy(names + used, engine->inputs[i].name, size);
+        used += size;
+        names[used++] = '\'';
+    }
+    names[used] = 0;
+    return names;
+}
+
+static void set_input(int i, const char *path) {
+    if (input_path[i])
+        cuvil_fail(CUVIL_USAGE, NULL, "input '%s' is given twice: give each input once", engine->inputs[i].name);
+    if (!path[0]) cuvil_fail(CUVIL_USAGE, NULL, "input '%s' has an empty path: give the path of a .npy file", engine->inputs[i].name);
+    input_path[i] = path;
+}
+
+static void add_input(const char *argument) {
+    for (int i = 0; i < engine->input_count; i++) {
+        size_t size = strlen(engine->inputs[i].name);
+        if (!strncmp(argument, engine->inputs[i].name, size) && argument[size] == '=') {
+            set_input(i, argument + size + 1);
+            return;
+        }
+    }
+    const char *equals = strchr(argument, '=');
+    if (equals)
+        cuvil_fail(CUVIL_USAGE, NULL, "this engine has no input '%.*s': its inputs are %s (a file name that contains '=' needs "
+                   "NAME= in front)", (int)(equals - argument), argument, input_names());
+    if (engine->input_count != 1)
+        cuvil_fail(CUVIL_USAGE, NULL, "--input %s does not say which input it is: write NAME=%s, where NAME is one of %s", argument,
+                   argument, input_names());
+    set_input(0, argument);
+}
+
+static void set_mode(enum mode wanted, const char *option) {
+    if (mode != MODE_NONE)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s and %s can not be given together: choose one", mode_option, option);
+    mode = wanted;
+    mode_option = option;
+}
+
+static void set_runs(const char *text) {
+    char *end;
+    bench_runs = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : 0;
+    if (bench_runs < 1 || bench_runs > CUVIL_BENCH_MAX || *end)
+        cuvil_fail(CUVIL_USAGE, NULL, "--bench takes a number of runs from 1 to %d, not '%s'", CUVIL_BENCH_MAX, text);
+}
+
+/* The value of an option, from "--option=value" or the next argument; NULL when argument is another option. */
+static const char *value_of(const char *option, int count, char **arguments, int *at) {
+    size_t size = strlen(option);
+    const char *argument = arguments[*at];
+    if (strncmp(argument, option, size) != 0 || (argument[size] && argument[size] != '=')) return NULL;
+    if (argument[size] == '=') return argument + size + 1;
+    if (*at + 1 >= count) cuvil_fail(CUVIL_USAGE, NULL, "%s needs a value: see --help", option);
+    return arguments[++*at];
+}
+
+static void parse_arguments(int count, char **arguments) {
+    const char *value;
+    for (int at = 1; at < count; at++)
+        if (!strcmp(arguments[at], "--json")) cuvil_json = 1; /* first, so that every error below honours it */
+    for (int at = 1; at < count; at++) {
+        if (!strcmp(arguments[at], "--json")) continue;
+        if (!strcmp(arguments[at], "--version")) {
+            set_mode(MODE_VERSION, "--version");
+        } else if (!strcmp(arguments[at], "--self-test")) {
+            set_mode(MODE_SELF_TEST, "--self-test");
+        } else if (!strcmp(arguments[at], "--help") || !strcmp(arguments[at], "-h")) {
+            set_mode(MODE_HELP, "--help");
+        } else if ((value = value_of("--bench", count, arguments, &at))) {
+            set_mode(MODE_BENCH, "--bench");
+            set_runs(value);
+        } else if ((value = value_of("--input", count, arguments, &at))) {
+            add_input(value);
+            input_given = 1;
+        } else if ((value = value_of("--output-dir", count, arguments, &at))) {
+            if (output_directory) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is given twice: give it once");
+            if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is empty: give the path of a directory");
+            output_directory = value;
+        } else {
+            cuvil_fail(CUVIL_USAGE, NULL, "unknown argument '%s': see --help", arguments[at]);
+        }
+    }
+}
+
+static void check_arguments(void) {
+    if (mode == MODE_NONE && (input_given || output_directory)) mode = MODE_RUN;
+    if (mode == MODE_NONE)
+        cuvil_fail(CUVIL_USAGE, NULL, "nothing to do: give --input and --output-dir, or see --help");
+    if (output_directory && mode != MODE_RUN)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s writes no output: leave out --output-dir", mode_option);
+    if (input_given && mode != MODE_RUN && mode != MODE_BENCH)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s reads no input: leave out --input", mode_option);
+    if (mode != MODE_RUN) return;
+    for (int i = 0; i < engine->input_count; i++)
+        if (!input_path[i])
+            cuvil_fail(CUVIL_USAGE, NULL, "input '%s' is missing: add --input %s=X.npy", engine->inputs[i].name,
+                       engine->inputs[i].name);
+    if (!output_directory) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is missing: say where the outputs go");
+}
+
+static void load_inputs(void) {
+    for (int i = 0; i < engine->input_count; i++) {
+        if (!input_path[i]) continue;
+        cuvil_npy_load(input_path[i], &engine->inputs[i], engine->input_buffers[i]);
+        cuvil_guard("input", &engine->inputs[i], engine->input_buffers[i]);
+    }
+}
+
+static void run(void) {
+    load_inputs();
+    engine->infer();
+    for (int i = 0; i < engine->output_count; i++) {
+        cuvil_canonicalise(engine->output_buffers[i], engine->outputs[i].count);
+        cuvil_guard("output", &engine->outputs[i], engine->output_buffers[i]);
+    }
+    cuvil_write_outputs(engine, output_directory);
+    if (!cuvil_json) return;
+    cuvil_put("{\"outputs\": [");
+    for (int i = 0; i < engine->output_count; i++) {
+        cuvil_put(i ? ", {\"name\": " : "{\"name\": ");
+        cuvil_put_json_string(engine->outputs[i].name);
+        cuvil_put(", \"file\": ");
+        cuvil_put_json_string(cuvil_output_file[i]);
+        cuvil_putf(", \"sha3_512\": \"%s\", \"shape\": ", cuvil_output_digest[i]);
+        cuvil_put_shape(engine->outputs[i].shape, engine->outputs[i].rank, "[", "]}");
+    }
+    cuvil_put("]}\n");
+}
+
+int main(int count, char **arguments) {
+    parse_arguments(count, arguments);
+    check_arguments();
+    cuvil_output_names(engine);
+    if (mode != MODE_VERSION && mode != MODE_HELP) cuvil_require_cpu();
+    if (mode == MODE_HELP) cuvil_put(usage);
+    if (mode == MODE_VERSION) cuvil_print_version(engine);
+    if (mode == MODE_SELF_TEST) cuvil_self_test(engine);
+    if (mode == MODE_BENCH) {
+        load_inputs();
+        cuvil_bench(engine, bench_runs);
+    }
+    if (mode == MODE_RUN) run();
+    cuvil_flush();
+    return CUVIL_DONE;
+}

@@ -1,0 +1,76 @@
+/* Internal interface of the engine's command-line runtime. Include it first: it selects POSIX.1-2008 under -std=c11.
+ *
+ * The runtime allocates nothing and uses no stdio stream: every buffer is static, files go through open/read/write.
+ */
+#ifndef CUVIL_RUNTIME_H
+#define CUVIL_RUNTIME_H
+
+#define _POSIX_C_SOURCE 200809L
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuvil_engine.h"
+
+_Static_assert(sizeof(float) == 4 && sizeof(long) == 8, "the runtime is written for LP64 targets");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, ".npy files are written from memory: little-endian targets only");
+
+/* Exit codes, the same as the cuvil command line's (docs/engine.md). */
+enum { CUVIL_DONE = 0, CUVIL_FAILED = 1, CUVIL_USAGE = 2, CUVIL_REFUSED = 3, CUVIL_UNSUPPORTED = 4 };
+
+#define CUVIL_FILE_NAME_MAX 128 /* longest output file name, ".npy" and the final NUL included */
+#define CUVIL_BENCH_MAX 100000  /* samples kept by --bench, hence its largest N */
+
+/* ---- cuvil_text.c: standard output, JSON and the one-sentence error ---- */
+extern int cuvil_json; /* --json was given: results, and errors too, are one JSON object on standard output */
+void cuvil_put(const char *text);
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+void cuvil_putf(const char *format, ...); /* one piece of at most 1023 bytes */
+void cuvil_put_json_string(const char *text); /* quoted and escaped; bytes that are not UTF-8 become U+FFFD */
+void cuvil_put_shape(const long *shape, int rank, const char *open, const char *close);
+void cuvil_flush(void); /* exit 2 when standard output cannot be written */
+/* "(1, 1, 28, 28)" as NumPy prints it, into a buffer of at least 256 bytes; returns the buffer. */
+char *cuvil_shape_text(char *buffer, const long *shape, int rank);
+/* Prints "error: SENTENCE" on standard error (and the JSON object when asked) and exits with code. check is the stable
+ * name of a failed verification, or NULL. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+_Noreturn void cuvil_fail(int code, const char *check, const char *format, ...);
+
+/* ---- cuvil_sha3.c: SHA3-512 (FIPS 202) ---- */
+typedef struct {
+    uint64_t state[25];
+    size_t fill; /* bytes absorbed into the current block of 72 */
+} cuvil_sha3;
+void cuvil_sha3_init(cuvil_sha3 *hash);
+void cuvil_sha3_update(cuvil_sha3 *hash, const void *data, size_t size);
+void cuvil_sha3_hex(cuvil_sha3 *hash, char hex[129]); /* finishes; lower case, NUL-terminated */
+
+/* ---- cuvil_guard.c ---- */
+void cuvil_canonicalise(float *values, long count); /* every NaN becomes 0x7fc00000 */
+/* Exit 3 when a value breaks the tensor's guards; kind is "input" or "output". */
+void cuvil_guard(const char *kind, const cuvil_tensor *tensor, const float *values);
+
+/* ---- cuvil_output.c ---- */
+/* The file names of all outputs, unique and safe; see docs/engine.md for the rule. Call once before use. */
+void cuvil_output_names(const cuvil_engine *engine);
+extern char cuvil_output_file[CUVIL_MAX_TENSORS][CUVIL_FILE_NAME_MAX];
+extern char cuvil_output_digest[CUVIL_MAX_TENSORS][129]; /* SHA3-512 of each file written */
+/* Writes all outputs below directory, or none: exit 2 in one sentence and nothing left behind. */
+void cuvil_write_outputs(const cuvil_engine *engine, const char *directory);
+
+/* ---- cuvil_cpu.c and cuvil_isa.c ---- */
+void cuvil_require_cpu(void); /* exit 4 when this processor lacks what the generated code was compiled for */
+/* cuvil_isa.c is compiled with the flags of the generated code: call only after cuvil_require_cpu. */
+extern const char *const cuvil_isa;
+const char *cuvil_fp_problem(const char **check); /* NULL, or a sentence with *check set to the test's name */
+
+/* ---- cuvil_info.c and cuvil_bench.c ---- */
+void cuvil_print_version(const cuvil_engine *engine);
+void cuvil_self_test(const cuvil_engine *engine); /* exit 1 on the first failed check */
+void cuvil_bench(const cuvil_engine *engine, long runs);
+
+#endif

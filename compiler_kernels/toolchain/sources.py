@@ -1,0 +1,30 @@
+"""The C runtime that is linked with a generated engine, and which processor each of its files is compiled for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RUNTIME_DIRECTORY = Path(__file__).resolve().parent.parent / "runtime"
+
+# Compiled for the oldest processor of the target: these must run before the processor has been checked.
+BASELINE_UNITS = (
+    "cuvil_bench.c",
+    "cuvil_cpu.c",
+    "cuvil_guard.c",
+    "cuvil_info.c",
+    "cuvil_input.c",
+    "cuvil_main.c",
+    "cuvil_npy.c",
+    "cuvil_output.c",
+    "cuvil_sha3.c",
+    "cuvil_text.c",
+)
+# Compiled like the generated code, whose floating-point unit they test.
+ENGINE_CPU_UNITS = ("cuvil_isa.c",)
+RUNTIME_UNITS = BASELINE_UNITS + ENGINE_CPU_UNITS
+
+
+def runtime_sources() -> dict[str, bytes]:
+    """Every file of the runtime by name: C units, and the headers generated code includes."""
+    names = sorted(p.name for p in RUNTIME_DIRECTORY.iterdir() if p.suffix in {".c", ".h"})
+    return {name: (RUNTIME_DIRECTORY / name).read_bytes() for name in names}

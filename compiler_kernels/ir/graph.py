@@ -75,7 +75,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One statement. ``name`` is qualified: ``op.conv``, ``fused.conv_relu``, ``tensor.alloc``, ``tensor.free``, ``call.k0``.
+    """One statement. ``name`` is qualified: ``op.conv``, ``fused.conv_relu``, ``tensor.alloc``, ``call.k0``.
 
     ``operands`` are value ids, "" for an absent optional one. ``into`` is the buffer an L1/L2 statement writes.
     ``body`` holds the atomic operations of a fused statement; its last operation defines ``result``.

@@ -1,0 +1,49 @@
+"""The frozen graph in neutral JSON (docs/architecture.md), for readers that share no code with the compiler."""
+
+from __future__ import annotations
+
+import json
+
+from compiler_kernels.ir.graph import Graph
+from compiler_kernels.ir.weights import layout
+from compiler_kernels.stage import Json, as_json
+
+
+def neutral_json(graph: Graph) -> bytes:
+    """``frozen_graph.json`` of a static graph; weights by their offset in ``weights.bin``."""
+    offsets, _ = layout(graph.weights)
+    document: dict[str, Json] = {
+        "format": "cuvil-graph/1",
+        "name": graph.name,
+        "inputs": [
+            {"id": v.id, "name": v.name or v.id, "shape": list(v.type.dims), "dtype": v.type.dtype}
+            for v in graph.inputs
+        ],
+        "weights": [
+            {
+                "id": w.id,
+                "shape": list(w.type.dims),
+                "dtype": w.type.dtype,
+                "offset": offsets[w.ref],
+                "sha3_512": w.ref.removeprefix("sha3-512:"),
+            }
+            for w in graph.weights
+        ],
+        "nodes": [
+            {
+                "op": op.kind,
+                "inputs": list(op.operands),
+                "output": op.result,
+                "shape": list(op.out.dims),
+                "dtype": op.out.dtype,
+                "attrs": as_json(dict(op.attrs)),
+                "node": op.node,
+                "tensor": op.tensor,
+            }
+            for op in graph.ops
+        ],
+        "outputs": [
+            {"id": o, "name": n} for o, n in zip(graph.outputs, graph.output_names or graph.outputs, strict=True)
+        ],
+    }
+    return (json.dumps(document, indent=1, allow_nan=True) + "\n").encode()

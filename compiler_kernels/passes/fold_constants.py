@@ -1,0 +1,94 @@
+"""Evaluate arithmetic whose operands are all constants: in binary64, rounded once, with the measured error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.passes.fold_batch_norm import drop_unused_weights, fresh_ids
+from compiler_kernels.passes.infra import PassResult
+from compiler_kernels.passes.measure import rounded
+from compiler_kernels.stage import Json
+
+F64 = NDArray[np.float64]
+
+# Only operations NumPy evaluates correctly rounded, or moves data with, in binary64. Anything else stays in the graph:
+# folding it would bring another library's rounding into the frozen constants.
+_UNARY: Final[Mapping[str, Callable[[F64], F64]]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "reciprocal": lambda x: 1.0 / x,
+}
+_BINARY: Final[Mapping[str, Callable[[F64, F64], F64]]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """One sweep suffices: statements are in dependency order and folded results become constants at once."""
+
+    name: ClassVar[str] = "fold-constants"
+    changes_bits: ClassVar[bool] = True
+
+    def run(self, module: Module, store: WeightStore) -> PassResult:
+        graph = module.main
+        notes: list[dict[str, Json]] = []
+        for op in graph.ops:
+            exact = _evaluate(graph, store, op)
+            if exact is None or not np.all(np.isfinite(exact)):
+                continue
+            values, error = rounded(np.asarray(exact))
+            weight = store.weight(fresh_ids(graph, 1, "f")[0], values)
+            graph = _substitute(graph, op, weight.id)
+            graph = replace(graph, weights=(*graph.weights, weight))
+            notes.append({"node": op.node, "op": op.kind, **error})
+        if not notes:
+            return PassResult(module, False)
+        return PassResult(replace(module, graphs=(drop_unused_weights(graph), *module.graphs[1:])), True, tuple(notes))
+
+
+def _evaluate(graph: Graph, store: WeightStore, op: Op) -> F64 | None:
+    if op.result in graph.outputs or op.type is None or not op.type.is_static:
+        return None
+    arrays: list[F64] = []
+    for operand in op.operands:
+        weight = graph.weight(operand)
+        if weight is None or weight.type.dtype != "float32":
+            return None
+        arrays.append(store.get(weight).astype(np.float64))
+    with np.errstate(all="ignore"):
+        if op.kind in _UNARY:
+            return _UNARY[op.kind](arrays[0])
+        if op.kind in _BINARY:
+            return _BINARY[op.kind](arrays[0], arrays[1])
+    if op.kind == "transpose":
+        return np.transpose(arrays[0], op.ints("perm"))
+    if op.kind == "reshape":
+        return arrays[0].reshape(op.type.dims)
+    if op.kind == "expand":
+        return np.broadcast_to(arrays[0], op.type.dims)
+    if op.kind == "concat":
+        return np.concatenate(arrays, axis=op.int_("axis"))
+    return None
+
+
+def _substitute(graph: Graph, folded: Op, weight_id: str) -> Graph:
+    def renamed(op: Op) -> Op:
+        return replace(op, operands=tuple(weight_id if o == folded.result else o for o in op.operands))
+
+    return replace(graph, ops=tuple(renamed(op) for op in graph.ops if op is not folded))

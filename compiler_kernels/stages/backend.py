@@ -1,0 +1,135 @@
+"""Stages after the freeze: ir_l1, ir_l2, generated_source, engine. None of them can change a bit."""
+
+from __future__ import annotations
+
+import json
+
+from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.passes.buffers import AssignBuffers
+from compiler_kernels.passes.fuse import FuseElementwise
+from compiler_kernels.passes.infra import ModulePass, run_passes
+from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
+from compiler_kernels.passes.memory import PlanMemory
+from compiler_kernels.passes.outline import OutlineKernels
+from compiler_kernels.policy import Policy, policy_from_json
+from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
+from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
+from compiler_kernels.stages.frontend import JSON, TEXT, module_artifacts, read_module
+from compiler_kernels.targets.c.program import Guard, Identity, generate
+from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.toolchain.sources import runtime_sources
+from compiler_kernels.toolchain.zig import ZigDriver
+
+L1_PASSES: tuple[ModulePass, ...] = (LowerBatchNorm(), FuseElementwise(), AssignBuffers())
+L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
+C_SOURCE = "text/x-c; charset=utf-8"
+
+
+def lower_to_l2(module: Module, store: WeightStore) -> Module:
+    """All passes after the freeze in one call, for tools that need no stage records."""
+    module, _ = run_passes(module, store, (*L1_PASSES, *L2_PASSES))
+    return module
+
+
+def _ir_l1(inputs: Inputs, config: Config) -> Outcome:
+    module, store = read_module(inputs["frozen_graph/frozen_graph.txt"], inputs["frozen_graph/weights.bin"])
+    module, notes = run_passes(module, store, L1_PASSES)
+    facts = as_json({"passes": [p.name for p in L1_PASSES], "statements": len(module.main.ops), "changes": notes})
+    assert isinstance(facts, dict)
+    return module_artifacts("ir_l1.txt", module, store), facts
+
+
+def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
+    module, store = read_module(inputs["ir_l1/ir_l1.txt"], inputs["ir_l1/weights.bin"])
+    module, notes = run_passes(module, store, L2_PASSES)
+    memory = next(note for note in notes if note["pass"] == PlanMemory.name)
+    text, weights = module_artifacts("ir_l2.txt", module, store)
+    plan = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
+    return (text, weights, plan), {
+        "functions": len(module.graphs) - 1,
+        "arena_bytes": memory["arena_bytes"],
+        "lower_bound_bytes": memory["lower_bound_bytes"],
+    }
+
+
+def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
+    """Compile-config digest: SHA3-512 over policy, pinned shapes, target and arithmetic, each length-prefixed."""
+    parts = [b"cuvil-config/1", policy_json, pins_json, target.encode(), b"CA-1"]
+    return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
+
+
+def guards_of(policy: Policy) -> dict[str, Guard]:
+    found = {}
+    for name, tensor in [*policy.inputs.items(), *policy.outputs.items()]:
+        low, high = tensor.range if tensor.range is not None else (None, None)
+        found[name] = Guard(tensor.finite, low, high)
+    return found
+
+
+def _generated_source(inputs: Inputs, config: Config) -> Outcome:
+    module, store = read_module(inputs["ir_l2/ir_l2.txt"], inputs["ir_l2/weights.bin"])
+    policy_json = inputs["source_model/policy.json"].data
+    policy = policy_from_json(policy_json)
+    target = resolve_target(str(config["target"]))
+    digest = config_digest(policy_json, inputs["source_model/pins.json"].data, target.triple)
+    identity = Identity(
+        policy.model.name,
+        policy.model.version,
+        inputs["frozen_graph/frozen_graph.txt"].sha3_512,
+        digest,
+        target.triple,
+    )
+    program = generate(module, store, identity, guards_of(policy))
+    return (
+        Artifact("engine.c", program.source.encode(), C_SOURCE),
+        Artifact("weights.S", program.weights_assembly.encode(), TEXT),
+        Artifact("engine_weights.bin", program.weights),
+    ), {"config_digest": digest, "kernels": len(program.kernels), "source_lines": program.source.count("\n")}
+
+
+def _engine(inputs: Inputs, config: Config) -> Outcome:
+    target = resolve_target(str(config["target"]))
+    sources = {
+        **runtime_sources(),
+        "engine.c": inputs["generated_source/engine.c"].data,
+        "weights.S": inputs["generated_source/weights.S"].data,
+        "engine_weights.bin": inputs["generated_source/engine_weights.bin"].data,
+    }
+    built = ZigDriver().build(sources, target)
+    report = Artifact("build.json", (json.dumps(built.report, indent=1, sort_keys=True) + "\n").encode(), JSON)
+    return (Artifact("inference-engine.bin", built.data), report), {"engine_bytes": len(built.data)}
+
+
+IR_L1 = Stage(
+    "ir_l1",
+    _ir_l1,
+    reads=("frozen_graph/frozen_graph.txt", "frozen_graph/weights.bin"),
+    description="Fused statements with explicit buffers.",
+)
+IR_L2 = Stage(
+    "ir_l2",
+    _ir_l2,
+    reads=("ir_l1/ir_l1.txt", "ir_l1/weights.bin"),
+    description="One function per kernel, calls into a static arena.",
+)
+GENERATED_SOURCE = Stage(
+    "generated_source",
+    _generated_source,
+    reads=(
+        "ir_l2/ir_l2.txt",
+        "ir_l2/weights.bin",
+        "frozen_graph/frozen_graph.txt",
+        "source_model/policy.json",
+        "source_model/pins.json",
+    ),
+    config=("target",),
+    description="The C program: one function per kernel, static memory, no allocation.",
+)
+ENGINE = Stage(
+    "engine",
+    _engine,
+    reads=("generated_source/engine.c", "generated_source/weights.S", "generated_source/engine_weights.bin"),
+    config=("target",),
+    description="The static engine for one target.",
+)

@@ -1,0 +1,139 @@
+"""Stages before the freeze and the freeze itself: source_model, ir_l0, frozen_graph."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from compiler_kernels.errors import RefusedError, UsageError
+from compiler_kernels.importers.onnx_importer import import_onnx
+from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.neutral import neutral_json
+from compiler_kernels.ir.parser import parse_module
+from compiler_kernels.ir.text import print_module
+from compiler_kernels.ir.verify import verify
+from compiler_kernels.ir.weights import WeightStore, pack, unpack
+from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
+from compiler_kernels.passes.fold_constants import FoldConstants
+from compiler_kernels.passes.infra import ModulePass, run_passes
+from compiler_kernels.policy import Policy, check_against, load_policy, policy_from_json
+from compiler_kernels.stage import Artifact, as_json
+from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+NUMERICS_PASSES: tuple[ModulePass, ...] = (FoldBatchNorm(), FoldConstants())
+
+
+def read_module(text: Artifact, weights: Artifact) -> tuple[Module, WeightStore]:
+    """Parse and verify an IR artefact with its weights."""
+    module = parse_module(text.text)
+    verify(module)
+    return module, unpack(module.main, weights.data)
+
+
+def module_artifacts(name: str, module: Module, store: WeightStore) -> tuple[Artifact, Artifact]:
+    return Artifact(name, print_module(module).encode(), TEXT), Artifact("weights.bin", pack(module.main, store))
+
+
+def _source_model(inputs: Inputs, config: Config) -> Outcome:
+    model, policy_text = inputs["model.onnx"], inputs["policy.yaml"]
+    policy = load_policy(policy_text.text, str(config["policy_filename"]))
+    pins = _pins(policy, config)
+    facts = as_json(
+        {
+            "model_filename": config["model_filename"],
+            "model_bytes": len(model.data),
+            "model_sha256": hashlib.sha256(model.data).hexdigest(),
+            "model_name": policy.model.name,
+            "model_version": policy.model.version,
+            "pins": pins,
+        }
+    )
+    assert isinstance(facts, dict)
+    return (
+        Artifact("model.onnx", model.data),
+        Artifact("policy.json", policy.canonical_json(), JSON),
+        Artifact("pins.json", (json.dumps(pins, sort_keys=True) + "\n").encode(), JSON),
+    ), facts
+
+
+def _pins(policy: Policy, config: Config) -> dict[str, list[int]]:
+    """Input shapes from the policy and from ``--input-shape``; a contradiction is an error, not a precedence rule."""
+    pins = {name: list(guard.shape) for name, guard in policy.inputs.items() if guard.shape is not None}
+    given = config["input_shapes"] or {}
+    assert isinstance(given, dict)
+    for name, shape in given.items():
+        assert isinstance(shape, list)
+        dims = [int(d) for d in shape if isinstance(d, int)]
+        if name in pins and pins[name] != dims:
+            raise UsageError(
+                f"--input-shape {name}={','.join(map(str, dims))} contradicts the policy {config['policy_filename']}, "
+                f"field inputs.{name}.shape = {pins[name]}: give the shape in one place"
+            )
+        pins[name] = dims
+    return pins
+
+
+def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
+    pins = {name: tuple(shape) for name, shape in json.loads(inputs["source_model/pins.json"].text).items()}
+    model = inputs["source_model/model.onnx"]
+    module, store = import_onnx(model.data, filename=str(config["model_filename"]), pins=pins)
+    check_against(policy_from_json(inputs["source_model/policy.json"].data), module)
+    facts = as_json(
+        {
+            "operations": len(module.main.ops),
+            "kinds": sorted({op.kind for op in module.main.ops}),
+            "weights": len(module.main.weights),
+            "parameters": sum(w.type.count for w in module.main.weights),
+            **dict(module.meta),
+        }
+    )
+    assert isinstance(facts, dict)
+    neutral = Artifact("ir_l0.json", neutral_json(module.main), JSON)
+    return (*module_artifacts("ir_l0.txt", module, store), neutral), facts
+
+
+def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
+    module, store = read_module(inputs["ir_l0/ir_l0.txt"], inputs["ir_l0/weights.bin"])
+    module, notes = run_passes(module, store, NUMERICS_PASSES)
+    module = replace(module, level="frozen")
+    verify(module)
+    for weight in module.main.weights:
+        if not np.all(np.isfinite(store.get(weight))):
+            raise RefusedError(
+                f"constant %{weight.id} holds a value that is not finite; Canonical Arithmetic 1 refuses it"
+            )
+    text, weights = module_artifacts("frozen_graph.txt", module, store)
+    numerics = {"arithmetic": "CA-1", "passes": [p.name for p in NUMERICS_PASSES], "changes": notes}
+    return (
+        text,
+        Artifact("frozen_graph.json", neutral_json(module.main), JSON),
+        weights,
+        Artifact("numerics.json", (json.dumps(numerics, indent=1) + "\n").encode(), JSON),
+    ), {"operations": len(module.main.ops), "numerics_changes": len(notes), "arithmetic": "CA-1"}
+
+
+SOURCE_MODEL = Stage(
+    "source_model",
+    _source_model,
+    sources=("model.onnx", "policy.yaml"),
+    config=("model_filename", "policy_filename", "input_shapes"),
+    description="The model file and the clinical policy as given, with the input shapes that were pinned.",
+)
+IR_L0 = Stage(
+    "ir_l0",
+    _ir_l0,
+    reads=("source_model/model.onnx", "source_model/pins.json", "source_model/policy.json"),
+    config=("model_filename",),
+    description="Atomic operations, attributes complete, shapes static.",
+)
+FROZEN_GRAPH = Stage(
+    "frozen_graph",
+    _frozen_graph,
+    reads=("ir_l0/ir_l0.txt", "ir_l0/weights.bin"),
+    description="L0 after the numerics passes: from here every bit is defined by Canonical Arithmetic 1.",
+)

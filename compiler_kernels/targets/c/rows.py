@@ -1,0 +1,156 @@
+"""Softmax, norms and reductions. Softmax and norms emit a whole row per work item; reductions emit ``t0``."""
+
+from __future__ import annotations
+
+from math import prod
+
+from compiler_kernels.ir.graph import Graph, Op
+from compiler_kernels.targets.c.writer import Code, c_float, decode, linear, loop, root_of, strides
+
+
+def softmax_items(function: Graph) -> int:
+    op = root_of(function)
+    return op.out.count // max(1, op.out.dims[op.int_("axis")])
+
+
+def softmax(function: Graph, code: Code) -> None:
+    """m = max; e = exp(x - m); y = e / sum(e), or (x - m) - log(sum). Item ``i`` is one row."""
+    op = root_of(function)
+    dims, axis = op.out.dims, op.int_("axis")
+    size, inner = dims[axis], prod(dims[axis + 1 :])
+    base = f"i * {size}" if inner == 1 else f"(i / {inner}) * {size * inner} + i % {inner}"
+    step = "k" if inner == 1 else f"k * {inner}"
+    code.add(f"const float *row = {op.operands[0]} + {base};", f"float *out = y + {base};", "float m = row[0];")
+    code.add(f"for (int k = 1; k < {size}; k++) m = ca1_max_v1(m, row[{step}]);")
+    summed = f"ca1_sum_lanes({{0}}, {size}, CA1_PLAIN, 0.0f)"
+    if inner != 1 or axis != len(dims) - 1:
+        summed = f"ca1_sum_positions({{0}}, {size}, {inner}, CA1_PLAIN, 0.0f)"
+    if op.kind == "softmax":
+        code.add(
+            f"for (int k = 0; k < {size}; k++) out[{step}] = ca1_exp(row[{step}] - m);",
+            f"const float s = {summed.format('out')};",
+            f"for (int k = 0; k < {size}; k++) out[{step}] = out[{step}] / s;",
+        )
+        return
+    # The exponentials need a place of their own until they are summed: the output row; the shifted input follows after.
+    code.add(
+        f"for (int k = 0; k < {size}; k++) out[{step}] = ca1_exp(row[{step}] - m);",
+        f"const float s = ca1_log({summed.format('out')});",
+        f"for (int k = 0; k < {size}; k++) out[{step}] = (row[{step}] - m) - s;",
+    )
+
+
+def norm_items(function: Graph) -> int:
+    op = root_of(function)
+    dims = op.out.dims
+    if op.kind == "layer_normalization":
+        return prod(dims[: op.int_("axis")])
+    return dims[0] * (op.int_("num_groups") if op.kind == "group_normalization" else dims[1])
+
+
+def norm(function: Graph, code: Code) -> None:
+    """Two passes: mean, then the squares of the deviations; y = fma(d * r, scale, bias)."""
+    op = root_of(function)
+    types = function.types()
+    dims, items = op.out.dims, norm_items(function)
+    size = prod(dims) // max(1, items)
+    summed = "ca1_sum_lanes(row, {n}, {what}, {shift})"
+    if op.kind != "layer_normalization":
+        summed = "ca1_sum_positions(row, {n}, 1, {what}, {shift})"
+    count = c_float(size)
+    code.add(
+        f"const float *row = {op.operands[0]} + i * {size};",
+        f"float *out = y + i * {size};",
+        f"const float mean = {summed.format(n=size, what='CA1_PLAIN', shift='0.0f')} / {count};",
+        f"const float var = {summed.format(n=size, what='CA1_SQUARES', shift='mean')} / {count};",
+        f"const float r = 1.0f / ca1_sqrt_v1(var + {c_float(op.float_('epsilon'))});",
+    )
+    scale = op.operands[1]
+    bias = op.operands[2] if len(op.operands) > 2 else ""
+    with code.block(loop("k", size)):
+        if op.kind == "layer_normalization":
+            index = _aligned_index(types[scale].dims, dims[op.int_("axis") :], code)
+            bias_index = _aligned_index(types[bias].dims, dims[op.int_("axis") :], code) if bias else ""
+        else:
+            spatial = prod(dims[2:])
+            groups = items // dims[0]
+            code.add(f"const int ch = (i % {groups}) * {dims[1] // groups} + k / {spatial};")
+            index = bias_index = "ch"
+        shift = f"{bias}[{bias_index}]" if bias else "0.0f"
+        code.add(f"out[k] = ca1_fmaf((row[k] - mean) * r, {scale}[{index}], {shift});")
+
+
+def _aligned_index(operand: tuple[int, ...], row: tuple[int, ...], code: Code) -> str:
+    """Index into ``operand``, broadcast to the row's axes, for flat row position ``k``."""
+    if tuple(operand) == tuple(row):
+        return "k"
+    lead = len(row) - len(operand)
+    steps, row_steps = strides(operand), strides(row)
+    terms = []
+    for a, size in enumerate(operand):
+        if size != 1:
+            part = "k" if row_steps[lead + a] == 1 else f"k / {row_steps[lead + a]}"
+            terms.append((f"({part} % {row[lead + a]})", steps[a]))
+    return linear(terms)
+
+
+def in_lanes(op: Op, rank: int) -> bool:
+    """Trailing axes are summed in 16 lanes, except the mean of a feature map (rank >= 4, all spatial axes)."""
+    axes = op.ints("axes")
+    if op.kind == "reduce_mean" and rank >= 4 and axes == tuple(range(2, rank)):
+        return False
+    return axes == tuple(range(rank - len(axes), rank))
+
+
+def reduce(function: Graph, code: Code) -> None:
+    """Sum, mean, maximum or minimum over ``axes``."""
+    op = root_of(function)
+    x = op.operands[0]
+    dims = function.types()[x].dims
+    axes = op.ints("axes")
+    kept = [a for a in range(len(dims)) if a not in axes]
+    step = strides(dims)
+    count = prod(dims[a] for a in axes)
+    code.add(*decode([dims[a] for a in kept]))
+    base = linear([(f"i{n}", step[a]) for n, a in enumerate(kept)])
+    code.add(f"const float *xb = {x} + {base};")
+    sums = op.kind in ("reduce_sum", "reduce_mean")
+    lanes = in_lanes(op, len(dims))
+    contiguous = axes == tuple(range(len(dims) - len(axes), len(dims)))
+    if sums and lanes:
+        code.add(f"const float total = ca1_sum_lanes(xb, {count}, CA1_PLAIN, 0.0f);")
+    elif sums and contiguous:
+        code.add(f"const float total = ca1_sum_positions(xb, {count}, 1, CA1_PLAIN, 0.0f);")
+    else:
+        _walk(op, dims, axes, step, count, lanes, code)
+    code.add(f"const float t0 = total / {c_float(count)};" if op.kind == "reduce_mean" else "const float t0 = total;")
+
+
+def _walk(
+    op: Op, dims: tuple[int, ...], axes: tuple[int, ...], step: list[int], count: int, lanes: bool, code: Code
+) -> None:
+    """Positions of several axes in row-major order, or the lane-wise selection of a maximum or minimum."""
+    inner = strides([dims[a] for a in axes])
+    terms = []
+    for a, s in zip(axes, inner, strict=True):
+        part = "k" if s == 1 else f"k / {s}"
+        terms.append((f"({part} % {dims[a]})", step[a]))
+    value = f"xb[{linear(terms)}]"
+    if op.kind in ("reduce_sum", "reduce_mean"):
+        code.add("ca1_tree tree;", "ca1_tree_init(&tree);")
+        with code.block(f"for (int first = 0; first < {count}; first += 64)"):
+            code.add("float acc = 0.0f;")
+            code.add(f"for (int k = first; k < first + 64 && k < {count}; k++) acc = acc + {value};")
+            code.add("ca1_tree_push(&tree, acc);")
+        code.add("const float total = ca1_tree_sum(&tree);")
+        return
+    pick = "ca1_max_v1" if op.kind == "reduce_max" else "ca1_min_v1"
+    absent = "-__builtin_inff()" if op.kind == "reduce_max" else "__builtin_inff()"
+    if not lanes:
+        code.add(f"float total = {absent};", f"for (int k = 0; k < {count}; k++) total = {pick}(total, {value});")
+        return
+    code.add("float lane[16];", f"for (int j = 0; j < 16; j++) lane[j] = {absent};")
+    code.add(f"for (int k = 0; k < {count}; k++) lane[k % 16] = {pick}(lane[k % 16], {value});")
+    with code.block("for (int apart = 8; apart >= 1; apart /= 2)"):
+        code.add(f"for (int j = 0; j < apart; j++) lane[j] = {pick}(lane[j], lane[j + apart]);")
+    code.add("const float total = lane[0];")

@@ -1,0 +1,61 @@
+"""Deterministic inputs for the equivalence stage, within the policy's guards, the same on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+Range = tuple[float, float] | None
+
+
+def uniform24(count: int, seed: Sequence[int]) -> npt.NDArray[np.float64]:
+    """``count`` multiples of 2^-24 in [0, 1) from PCG64's raw stream, whose values NumPy guarantees."""
+    raw = np.random.PCG64(list(seed)).random_raw(count)
+    return np.asarray(raw >> np.uint64(40), dtype=np.float64) * 2.0**-24
+
+
+def tensor(shape: Sequence[int], bounds: Range, seed: Sequence[int]) -> F32:
+    """Uniform over ``bounds``, or roughly normal (sum of 12 uniforms - 6) where the policy gives no range."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if bounds is None:
+        values = sum((uniform24(count, [*seed, k]) for k in range(12)), np.zeros(count)) - 6.0
+    else:
+        low, high = bounds
+        values = low + (high - low) * uniform24(count, seed)
+    flat = values.astype(np.float32)
+    if bounds is not None:
+        flat = np.clip(flat, np.float32(bounds[0]), np.float32(bounds[1]))
+    return flat.reshape(shape)
+
+
+def special(shape: Sequence[int], bounds: Range, number: int) -> F32:
+    """Inputs that are not random: 0 the low end, 1 the high end of the range, 2 subnormals and huge cancellation."""
+    low, high = bounds if bounds is not None else (0.0, 1.0)
+    if number == 0:
+        return np.full(shape, low, np.float32)
+    if number == 1:
+        return np.full(shape, high, np.float32)
+    base = tensor(shape, None, [77, number])
+    scaled = np.where(
+        np.arange(base.size).reshape(base.shape) % 3 == 0, base * np.float32(1e-41), base * np.float32(1e6)
+    )
+    return scaled if bounds is None else np.clip(np.abs(scaled) % np.float32(1.0), np.float32(low), np.float32(high))
+
+
+def make_inputs(
+    shapes: Mapping[str, Sequence[int]], bounds: Mapping[str, Range], count: int, seed: int
+) -> list[dict[str, F32]]:
+    """``count`` sets of inputs by name; the first three are the special ones when ``count`` > 3."""
+    sets = []
+    for index in range(count):
+        one: dict[str, F32] = {}
+        for position, (name, shape) in enumerate(shapes.items()):
+            if count > 3 and index < 3:
+                one[name] = special(shape, bounds.get(name), index)
+            else:
+                one[name] = tensor(shape, bounds.get(name), [seed, index, position])
+        sets.append(one)
+    return sets

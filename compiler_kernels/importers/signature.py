@@ -65,7 +65,7 @@ def pin(inputs: Mapping[str, TensorType | None], pins: Mapping[str, tuple[int, .
     for name in pins:
         if name not in inputs:
             raise UsageError(
-                f"--input-shape names the input {name!r}, but the model's inputs are {_names(inputs)}; use one of those"
+                f"a shape is pinned for the input {name!r}, but the model's inputs are {_names(inputs)}; use one of those"
             )
     values: dict[str, tuple[int, str]] = {}
     for name, shape in pins.items():
@@ -82,26 +82,26 @@ def _bind_symbols(
 ) -> None:
     text = ",".join(str(d) for d in shape)
     if any(d < 1 for d in shape):
-        raise UsageError(f"--input-shape {name}={text} has a dimension below 1; give positive sizes")
+        raise UsageError(f"the pinned shape {name}={text} has a dimension below 1; give positive sizes")
     if found is None:
         return
     if len(shape) != len(found.shape):
         raise UsageError(
-            f"--input-shape {name}={text} has rank {len(shape)}, but input {name!r} is {format_type(found)}; "
+            f"the pinned shape {name}={text} has rank {len(shape)}, but input {name!r} is {format_type(found)}; "
             f"give {len(found.shape)} sizes"
         )
     for axis, (size, dim) in enumerate(zip(shape, found.shape, strict=True)):
         if isinstance(dim, int):
             if dim != size:
                 raise UsageError(
-                    f"--input-shape {name}={text} says {size} for axis {axis}, but input {name!r} is "
+                    f"the pinned shape {name}={text} says {size} for axis {axis}, but input {name!r} is "
                     f"{format_type(found)}; that axis must be {dim}"
                 )
         elif dim != ANONYMOUS:
             known, where = values.setdefault(dim, (size, name))
             if known != size:
                 raise UsageError(
-                    f"--input-shape pins the symbol {dim!r} to {known} in input {where!r} and to {size} in input "
+                    f"the pinned shapes set the symbol {dim!r} to {known} in input {where!r} and to {size} in input "
                     f"{name!r}; give it one value"
                 )
 

@@ -1,0 +1,125 @@
+"""Reading a policy, and comparing it with the model it is meant for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from compiler_kernels.errors import UsageError
+from compiler_kernels.ir.graph import Module, TensorType
+from compiler_kernels.ir.text import format_type
+from compiler_kernels.policy.schema import Policy
+from compiler_kernels.policy.tensors import TensorGuard
+from compiler_kernels.policy.yaml_text import Document, Path, read_yaml
+
+_MESSAGES = {
+    "missing": "is missing",
+    "string_type": "must be text; put it in quotes",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping of names to settings",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "finite_number": "must be a finite number",
+    "too_short": "must not be empty",
+    "string_unicode": "must be valid Unicode text",
+}
+
+
+def load_policy(text: str | bytes, filename: str) -> Policy:
+    """Read a YAML policy. ``UsageError``, ``file:line:column: field ...``, for the first thing that is wrong."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{filename} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    document = read_yaml(text, filename)
+    if not isinstance(document.data, dict):
+        raise document.error((), "must be a mapping with the keys " + ", ".join(Policy.model_fields))
+    try:
+        return Policy.model_validate(document.data)
+    except ValidationError as error:
+        raise _explain(error, document) from None
+
+
+def _explain(error: ValidationError, document: Document) -> UsageError:
+    """The error that comes first in the text; unknown keys before missing ones, since a typo causes both."""
+    found = sorted(
+        error.errors(include_url=False), key=lambda e: (e["type"] != "extra_forbidden", e["type"] == "missing")
+    )
+    first = found[0]
+    path: Path = tuple(first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _keys_at(path[:-1])
+        near = difflib.get_close_matches(str(path[-1]), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "the known keys are " + ", ".join(known)
+        return document.error(path, f"is not a known key; {hint}", at_key=True)
+    reason = str(first["ctx"].get("error", "")) if first["type"] == "value_error" else ""
+    said = _MESSAGES.get(first["type"]) or reason or _lower(str(first["msg"]))
+    return document.error(path, said, at_key=False)
+
+
+def _lower(message: str) -> str:
+    """Pydantic's sentence as a continuation: ``Input should be ...`` becomes ``should be ...``."""
+    message = message.removeprefix("Input ").removeprefix("Value ")
+    message = message.replace("should", "must")
+    return message[:1].lower() + message[1:]
+
+
+def _keys_at(path: Path) -> list[str]:
+    """Known keys of the section at ``path``."""
+    current: Any = Policy
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[str(part)].annotation
+        elif get_origin(current) is dict:
+            current = get_args(current)[1]
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def merge_pins(policy: Policy, flags: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Shapes of ``--input-shape`` and of the policy together; ``UsageError`` when they disagree."""
+    pins = dict(policy.input_shapes())
+    for name, shape in flags.items():
+        if pins.setdefault(name, shape) != shape:
+            raise UsageError(
+                f"--input-shape gives {name!r} the shape {list(shape)}, but the policy's inputs.{name}.shape is "
+                f"{list(pins[name])}; remove one of them"
+            )
+    return pins
+
+
+def check_against(policy: Policy, module: Module) -> None:
+    """Every tensor the policy names exists in the model with the shape and type stated; ``UsageError`` otherwise."""
+    graph = module.main
+    types = graph.types()
+    inputs = {v.name or v.id: v.type for v in graph.inputs}
+    outputs = {n: types[o] for n, o in zip(graph.output_names or graph.outputs, graph.outputs, strict=True)}
+    _check("inputs", policy.inputs, inputs)
+    _check("outputs", policy.outputs, outputs)
+
+
+def _check(section: str, guards: Mapping[str, TensorGuard], present: Mapping[str, TensorType]) -> None:
+    for name, guard in guards.items():
+        if name not in present:
+            raise UsageError(
+                f"the policy names {section}.{name}, but the model's {section} are {_listed(present)}; correct the name"
+            )
+        found = present[name]
+        if guard.shape is not None and guard.shape != found.shape:
+            raise UsageError(
+                f"the policy's {section}.{name}.shape is {list(guard.shape)}, but the model gives {format_type(found)}"
+            )
+        if guard.dtype is not None and guard.dtype != found.dtype:
+            raise UsageError(
+                f"the policy's {section}.{name}.dtype is {guard.dtype}, but the model gives {format_type(found)}"
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,52 @@
+"""The policy as one schema, its canonical bytes, and the published JSON Schema.
+
+``python -m compiler_kernels.policy`` prints docs/examples/policy.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+import rfc8785
+from pydantic import Field
+
+from compiler_kernels.policy.model import ModelIdentity
+from compiler_kernels.policy.section import Section
+from compiler_kernels.policy.signing import Signing
+from compiler_kernels.policy.tensors import TensorGuard
+
+SCHEMA_VERSION: Final = 1
+LAST_EPOCH: Final = 253402300799
+"""31 December 9999, 23:59:59 UTC."""
+
+Tensors = dict[str, TensorGuard]
+
+
+class Policy(Section):
+    """A clinical policy: what is built, what the engine checks at run time, and who must sign."""
+
+    version: Literal[1] = Field(description="Version of this schema.")
+    model: ModelIdentity = Field(description="Identity of the model.")
+    inputs: Tensors = Field(default_factory=dict, description="Guards of the model's inputs, by name.")
+    outputs: Tensors = Field(default_factory=dict, description="Guards of the model's outputs, by name.")
+    signing: Signing = Field(default_factory=Signing, description="Required signatures.")
+    source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
+        default=None,
+        description="Seconds since 1970-01-01 UTC, the only time in any artefact; it overrides SOURCE_DATE_EPOCH.",
+    )
+
+    def canonical_json(self) -> bytes:
+        """RFC 8785 form with defaults written out, so that equal policies have equal bytes."""
+        return rfc8785.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def input_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Pinned input shapes by input name, in the form the importer takes."""
+        return {name: guard.shape for name, guard in self.inputs.items() if guard.shape is not None}
+
+
+def published_schema() -> str:
+    """JSON Schema (draft 2020-12) of the policy, as committed in docs/examples/policy.schema.json."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Policy.model_json_schema()}
+    return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

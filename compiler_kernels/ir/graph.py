@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
+from compiler_kernels.ir.layout import Layout, parse_layout
+
 Attr = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 Dim = int | str
 """A size, the name of a symbolic dimension, or ``ANONYMOUS`` (printed ``?``), which never equals another dimension."""
@@ -18,10 +20,24 @@ DTYPE_BYTES: Final[Mapping[str, int]] = {"float32": 4, "int32": 4, "int64": 8, "
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type (NumPy name) and shape; dimensions are sizes, symbol names, or ``?``."""
+    """Element type (NumPy name) and shape; dimensions are sizes, symbol names, or ``?``.
+
+    ``layout`` says how the value lies in memory (``ir/layout.py``); it is empty, plain row-major, before L1.
+    """
 
     shape: tuple[Dim, ...]
     dtype: str = "float32"
+    layout: str = ""
+
+    @property
+    def logical(self) -> TensorType:
+        """The same type in plain layout."""
+        return self if not self.layout else TensorType(self.shape, self.dtype)
+
+    @property
+    def physical(self) -> Layout:
+        """The parsed layout; ``ValueError`` when it does not fit the shape."""
+        return parse_layout(self.layout, self.dims)
 
     @property
     def is_static(self) -> bool:
@@ -41,7 +57,9 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        return self.count * DTYPE_BYTES[self.dtype]
+        """Bytes in memory, halo and padding included."""
+        elements = self.physical.elements if self.layout else self.count
+        return elements * DTYPE_BYTES[self.dtype]
 
     def unifies(self, other: TensorType) -> bool:
         """Same dtype, rank and dimensions, where an anonymous dimension equals nothing, not even itself."""

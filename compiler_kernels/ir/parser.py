@@ -16,7 +16,7 @@ _TOKEN: Final = re.compile(
       |(?P<string>"(?:[^"\\\n]|\\.)*")
       |(?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
       |(?P<value>%[A-Za-z0-9_.]+)|(?P<symbol>@[A-Za-z0-9_.]+)
-      |(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|(?P<punct>[@=:,(){}\[\]?])""",
+      |(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|(?P<punct>[@=:,(){}\[\]?|])""",
     re.VERBOSE,
 )
 
@@ -175,7 +175,7 @@ class _Parser:
         if self.accept("into"):
             into = self.value_id()
         attrs: dict[str, Attr] = {}
-        shape: tuple[Dim, ...] | None = None
+        shape: tuple[tuple[Dim, ...], str] | None = None
         while self.here.kind == "name":
             key = self.take("name")
             self.take("punct", "=")
@@ -189,7 +189,7 @@ class _Parser:
         if name == "tensor.alloc":
             if shape is None or "dtype" not in attrs:
                 self.fail("shape=[...] dtype=... of tensor.alloc")
-            ttype = TensorType(shape, str(attrs.pop("dtype")))
+            ttype = TensorType(shape[0], str(attrs.pop("dtype")), shape[1])
         elif self.accept(":"):
             ttype = self.type()
         node = tensor = ""
@@ -221,10 +221,17 @@ class _Parser:
         self.take("punct", ")")
         return tuple(found)
 
-    def dims(self) -> tuple[Dim, ...]:
+    def dims(self) -> tuple[tuple[Dim, ...], str]:
+        """Dimensions and layout between brackets."""
         self.take("punct", "[")
         found: list[Dim] = []
+        layout: list[str] = []
         while not self.at("]"):
+            if self.accept("|"):
+                while self.here.kind in ("name", "number"):
+                    layout.append(self.here.text)
+                    self.pos += 1
+                break
             if found:
                 self.take("punct", ",")
             if self.here.kind == "number" and self.here.text.isdigit():
@@ -234,11 +241,12 @@ class _Parser:
             else:
                 found.append(self.take("name"))
         self.take("punct", "]")
-        return tuple(found)
+        return tuple(found), " ".join(layout)
 
     def type(self) -> TensorType:
         dtype = self.take("name")
-        return TensorType(self.dims(), dtype)
+        dims, layout = self.dims()
+        return TensorType(dims, dtype, layout)
 
     def attr(self) -> Attr:
         t = self.here

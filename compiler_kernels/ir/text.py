@@ -11,8 +11,13 @@ VERSION = 1
 
 
 def format_type(t: TensorType) -> str:
-    """``float32[1, C, ?]``; a scalar is ``float32[]``."""
-    return f"{t.dtype}[{', '.join(str(d) for d in t.shape)}]"
+    """``float32[1, C, ?]``; a scalar is ``float32[]``; with a layout ``float32[1, 64, 7, 7 | c16 1 1]``."""
+    return f"{t.dtype}[{format_dims(t)}]"
+
+
+def format_dims(t: TensorType) -> str:
+    dims = ", ".join(str(d) for d in t.shape)
+    return f"{dims} | {t.layout}" if t.layout else dims
 
 
 def format_attr(value: Attr) -> str:
@@ -47,7 +52,7 @@ def format_op(op: Op, indent: str = "  ") -> list[str]:
         text += f" {key}={format_attr(value)}"
     if op.type is not None:
         if op.name == "tensor.alloc":
-            text += f" shape=[{', '.join(str(d) for d in op.type.shape)}] dtype={op.type.dtype}"
+            text += f" shape=[{format_dims(op.type)}] dtype={op.type.dtype}"
         else:
             text += f" : {format_type(op.type)}"
     if op.node or op.tensor:

@@ -96,14 +96,16 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     if not op.result or op.type is None:
         yield f"{op.name} has no result or no type"
         return
-    operands = [types.get(o) if o else None for o in op.operands]
+    found = [types.get(o) if o else None for o in op.operands]
+    operands = [t.logical if t else None for t in found]
+    result = op.type.logical
     attrs = {k: v for k, v in op.attrs if k != "in_place"}
     try:
         if op.kind in LATER_OPS:
-            if len(operands) != LATER_OPS[op.kind] or operands[0] != op.type or attrs:
+            if len(operands) != LATER_OPS[op.kind] or operands[0] != result or attrs:
                 yield f"{op.name} must have {LATER_OPS[op.kind]} operands, no attributes and the type of the first"
         else:
-            infer(op.kind, operands, attrs, op.type)
+            infer(op.kind, operands, attrs, result)
     except IRError as error:
         yield f"%{op.result}: {error}"
 

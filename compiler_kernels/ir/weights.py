@@ -39,7 +39,19 @@ class WeightStore:
             flat = self._arrays[weight.ref]
         except KeyError:
             raise IRError(f"weight %{weight.id} refers to {weight.ref[:24]}..., which is not in weights.bin") from None
+        if weight.type.layout:
+            raise IRError(f"weight %{weight.id} is packed ({weight.type.layout}); it has no logical array")
         return flat.reshape(weight.type.dims)
+
+    def raw(self, weight: Weight) -> Array:
+        """The stored array of ``weight``, flat, in its physical order."""
+        return self._arrays[weight.ref].reshape(-1)
+
+    def packed(self, value_id: str, ttype: TensorType, array: Array) -> Weight:
+        """Store ``array`` as the physical form of a constant of type ``ttype`` (whose layout says how)."""
+        if ttype.nbytes != array.nbytes:
+            raise IRError(f"weight %{value_id} has {array.nbytes} bytes where {ttype.layout!r} needs {ttype.nbytes}")
+        return Weight(value_id, ttype, self.add(array.reshape(-1)))
 
 
 def layout(weights: Iterable[Weight]) -> tuple[dict[str, int], int]:
@@ -58,7 +70,7 @@ def pack(graph: Graph, store: WeightStore) -> bytes:
     offsets, total = layout(graph.weights)
     blob = bytearray(total)
     for weight in graph.weights:
-        data = store.get(weight).tobytes()
+        data = store.raw(weight).tobytes()
         blob[offsets[weight.ref] : offsets[weight.ref] + len(data)] = data
     return bytes(blob)
 

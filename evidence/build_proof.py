@@ -16,7 +16,6 @@ from compiler_kernels.stage import Artifact, StageResult
 from evidence import dsse
 from evidence.canonical import MalformedError
 from evidence.chain import Chain, build_chain, check_links
-from evidence.digests import digest_bytes
 from evidence.records import StageRecord, record_of
 from evidence.signing import REQUIRED_ALGORITHMS, Signer, key_id
 from evidence.statement import (
@@ -56,53 +55,45 @@ def created_from(environment: Mapping[str, str]) -> tuple[str, str]:
 def build_statement(
     records: Sequence[StageRecord],
     *,
-    engine: Artifact,
     engine_name: str,
     model_version: str,
     target: str,
-    sources: Mapping[str, str],
-    verdict: str,
-    grade: str,
     arithmetic: str = "CA-1",
-    config_digest: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The payload bytes for the engine ``engine`` delivered as the file ``engine_name``.
+    """The payload bytes for the engine that the last build stages describe, delivered as the file ``engine_name``.
 
-    ``records`` in build order; they must hold the stages ``source_model`` (with ``policy.json``), ``frozen_graph``,
-    ``engine`` and ``equivalence``, whose digests are quoted from there. ``verdict`` (one of ``VERDICTS``) and ``grade``
-    are the outcome of ``equivalence``. ``sources`` maps a role to the SHA3-512 (hex) of what came from outside.
-    ``config_digest`` is the digest the engine itself prints, to be found as ``config_digest`` in the config or facts of
-    ``generated_source``; without it the digest is computed over all records. ``environment`` defaults to the process's
+    ``records`` in build order. Everything but the arguments is quoted from them: the sources are the inputs of
+    ``source_model``, the policy its ``policy.json``, the engine the principal artefact of ``engine``, verdict and grade
+    the facts ``verdict`` and ``grade`` of ``equivalence``, the compile-config digest the fact ``config_digest`` of
+    ``generated_source`` (without that fact it is computed over all records). ``environment`` defaults to the process's
     and is read for ``SOURCE_DATE_EPOCH`` only.
-    Raises ``MalformedError`` when records and arguments contradict each other, ``UsageError`` for a bad epoch.
+    Raises ``MalformedError`` when a record is missing or records and arguments contradict each other, ``UsageError``
+    for a bad epoch.
     """
     chain = build_chain(records)
-    check_links(chain.records, sources)
-    if verdict not in VERDICTS:
-        raise MalformedError(f"the equivalence verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
-    digests = digest_bytes(engine.data)
-    if not holds_engine(chain, digests.digest_set()):
-        raise MalformedError("the engine is not an artefact of the record of stage engine")
-    policy = _record(chain, "source_model").artifact("policy.json")
+    source, engine = _record(chain, "source_model"), _record(chain, "engine")
+    check_links(chain.records, source.inputs)
+    policy = source.artifact("policy.json")
     if policy is None:
         raise MalformedError("stage source_model has no policy.json")
-    if config_digest is not None and quoted_config_digest(chain) != config_digest:
-        raise MalformedError("the config digest is not the one in the record of generated_source")
+    if engine.config.get("target", target) != target:
+        raise MalformedError(f"the engine was built for {engine.config['target']}, not for {target}")
+    digest = quoted_config_digest(chain)
     created, created_source = created_from(os.environ if environment is None else environment)
     return Statement(
         subject=PurePath(engine_name).name,
-        subject_digests=digests.digest_set(),
+        subject_digests={key: getattr(engine.principal, key) for key in ("sha256", "sha3_512", "sm3")},
         model_version=model_version,
-        compile_config=config_digest or compile_config_digest(chain),
-        compile_config_source=FROM_ENGINE if config_digest else FROM_RECORDS,
+        compile_config=digest or compile_config_digest(chain),
+        compile_config_source=FROM_ENGINE if digest else FROM_RECORDS,
         hardware_fingerprint=NOT_BOUND,
         target=target,
         arithmetic=arithmetic,
         frozen_graph=_record(chain, "frozen_graph").principal.sha3_512,
         policy=policy.sha3_512,
-        equivalence=Equivalence(verdict, grade, _record(chain, "equivalence").principal.sha3_512),
-        sources=sources,
+        equivalence=equivalence_of(_record(chain, "equivalence")),
+        sources=source.inputs,
         chain=chain.to_json(),
         head=chain.head,
         created=created,
@@ -114,57 +105,52 @@ def build_proof(
     results: Sequence[StageResult],
     signers: Sequence[Signer],
     *,
-    engine: Artifact,
     engine_name: str,
     model_version: str,
     target: str,
-    sources: Mapping[str, str],
-    verdict: str,
-    grade: str,
     arithmetic: str = "CA-1",
-    config_digest: str | None = None,
     environment: Mapping[str, str] | None = None,
-) -> bytes:
-    """The bytes of ``inference-engine.proof.json``: a DSSE envelope over ``build_statement`` with two signatures.
+) -> StageResult:
+    """The stage ``build_proof``: ``inference-engine.proof.json``, a DSSE envelope with two signatures.
 
-    ``signers`` are one SM2 and one P-384 signer, in that order (``KeySet.signers``). Raises what ``build_statement``
-    raises, and ``VerificationFailed`` when the equivalence verdict is ``failed``: such an engine is not signed.
+    ``results`` are all earlier stages in build order; ``signers`` one SM2 and one P-384 signer in that order
+    (``KeySet.signers``); the other arguments are those of ``build_statement``, as are the errors. An engine whose
+    equivalence verdict is ``failed`` is not signed: ``VerificationFailed`` with the check ``equivalence``.
     """
     if tuple(signer.algorithm for signer in signers) != REQUIRED_ALGORITHMS:
         raise UsageError(f"a proof needs the signers {' and '.join(REQUIRED_ALGORITHMS)}; load a complete key set")
-    if verdict == "failed":
-        raise VerificationFailed("equivalence", f"{engine_name}: the engine differs from the reference; not signed")
+    records = [record_of(result) for result in results]
     payload = build_statement(
-        [record_of(result) for result in results],
-        engine=engine,
+        records,
         engine_name=engine_name,
         model_version=model_version,
         target=target,
-        sources=sources,
-        verdict=verdict,
-        grade=grade,
         arithmetic=arithmetic,
-        config_digest=config_digest,
         environment=environment,
     )
-    return dsse.sign(payload, signers).encode()
-
-
-def proof_result(results: Sequence[StageResult], signers: Sequence[Signer], proof: bytes, name: str) -> StageResult:
-    """The stage result of ``build_proof``: the proof under ``name`` and the facts a reader may quote."""
-    payload = dsse.read_envelope(proof).payload
+    chain = build_chain(records)
+    if equivalence_of(_record(chain, "equivalence")).verdict == "failed":
+        raise VerificationFailed("equivalence", f"{engine_name}: the engine differs from the reference; not signed")
     return StageResult(
         stage="build_proof",
         code_version=CODE_VERSION,
-        inputs={result.stage: result.principal.sha3_512 for result in results},
-        config={},
-        artifacts=(Artifact(name, proof, MEDIA_TYPE),),
+        inputs={f"{result.stage}/{result.principal.name}": result.principal.sha3_512 for result in results},
+        config={"target": target, "model_version": model_version},
+        artifacts=(Artifact(proof_name(engine_name), dsse.sign(payload, signers).encode(), MEDIA_TYPE),),
         facts={
-            "head": build_chain([record_of(result) for result in results]).head,
+            "head": chain.head,
             "payload_sha3_512": hashlib.sha3_512(payload).hexdigest(),
             "signers": {signer.algorithm: key_id(signer.spki) for signer in signers},
         },
     )
+
+
+def equivalence_of(record: StageRecord) -> Equivalence:
+    """Verdict, grade and report digest from the record of stage ``equivalence``; ``MalformedError`` when unknown."""
+    verdict, grade = record.facts.get("verdict"), record.facts.get("grade")
+    if verdict not in VERDICTS or not isinstance(grade, str) or not grade:
+        raise MalformedError(f"stage equivalence states no grade, or a verdict that is none of {', '.join(VERDICTS)}")
+    return Equivalence(str(verdict), grade, record.principal.sha3_512)
 
 
 def holds_engine(chain: Chain, digests: Mapping[str, str]) -> bool:

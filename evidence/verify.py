@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from compiler_kernels.stage import Json
-from evidence.build_proof import holds_engine, proof_name, quoted_config_digest
+from evidence.build_proof import equivalence_of, holds_engine, proof_name, quoted_config_digest
 from evidence.canonical import MalformedError
 from evidence.chain import Chain, check_links, read_chain
 from evidence.digests import Digests, digest_file
@@ -169,11 +169,12 @@ def _quoted(chain: Chain, stage: str, artifact: str | None, digest: str) -> tupl
 
 
 def _equivalence(chain: Chain, statement: Statement) -> tuple[bool, str]:
-    result = statement.equivalence
-    _quoted(chain, "equivalence", None, result.report)
-    if result.verdict == "failed":
+    record = chain.record("equivalence")
+    if record is None or equivalence_of(record) != statement.equivalence:
+        raise MalformedError("verdict, grade and report are not those of the record of stage equivalence")
+    if statement.equivalence.verdict == "failed":
         raise MalformedError("the engine differs from the reference according to the equivalence report")
-    return True, f"equivalence with the reference: {result.verdict} ({result.grade})"
+    return True, f"equivalence with the reference: {statement.equivalence.verdict} ({statement.equivalence.grade})"
 
 
 def _summary(statement: Statement) -> dict[str, Json]:

@@ -62,24 +62,10 @@ def instance_normalization(ctx: Context) -> None:
 
 
 def group_normalization(ctx: Context) -> None:
-    """Opset 18 has one scale and bias per group, opset 21 one per channel."""
+    """Opset 21: one scale and bias per channel. The form of opset 18 is deprecated, and the checker refuses it."""
     x, groups = ctx.tensor(0), ctx.at.int_("num_groups", 0)
-    if x.rank < 2 or groups < 1 or x.shape[1] % groups:
-        ctx.at.invalid(f"divides an input of shape {list(x.shape)} into {groups} groups")
-    params = [ctx.tensor(1), ctx.tensor(2)]
-    if ctx.at.version < 21:
-        params = [_per_channel(ctx, p, groups, x.shape[1] // groups) for p in params]
     attrs: dict[str, Attr] = {"epsilon": ctx.at.float_("epsilon", 1e-5), "num_groups": groups}
-    ctx.bind(ctx.emit("group_normalization", [x, *params], attrs))
-
-
-def _per_channel(ctx: Context, param: Tensor, groups: int, each: int) -> Tensor:
-    if param.shape != (groups,):
-        ctx.at.invalid(f"has a parameter of shape {list(param.shape)} for {groups} groups")
-    if param.const is not None:
-        return constant(np.repeat(param.const, each), param.name)
-    wide = ctx.expand(ctx.reshape(param, (groups, 1)), (groups, each))
-    return ctx.reshape(wide, (groups * each,))
+    ctx.bind(ctx.emit("group_normalization", [x, ctx.tensor(1), ctx.tensor(2)], attrs))
 
 
 def layer_normalization(ctx: Context) -> None:

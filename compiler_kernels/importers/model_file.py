@@ -29,13 +29,25 @@ def load(data: bytes, filename: str) -> onnx.ModelProto:
                 "save_as_external_data=False"
             )
     opset_of(model, filename)
+    # ONNX leaves the shape of an input or output optional, but the checker insists on the field
+    shapeless = [i for i in (*model.graph.input, *model.graph.output) if _lacks_shape(i)]
+    names = {i.name for i in shapeless}
     try:
+        for info in shapeless:
+            info.type.tensor_type.shape.SetInParent()
         onnx.checker.check_model(model)
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
     except Exception as error:  # checker and inliner raise ValidationError, RuntimeError, DecodeError...
         raise UsageError(f"{filename} is not a valid ONNX model: {_sentence(error)}") from None
+    for info in (*model.graph.input, *model.graph.output):
+        if info.name in names:
+            info.type.tensor_type.ClearField("shape")
     return model
+
+
+def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
+    return bool(info.type.HasField("tensor_type")) and not info.type.tensor_type.HasField("shape")
 
 
 def opset_of(model: onnx.ModelProto, filename: str) -> int:

@@ -64,9 +64,7 @@ def pin(inputs: Mapping[str, TensorType | None], pins: Mapping[str, tuple[int, .
     """
     for name in pins:
         if name not in inputs:
-            raise UsageError(
-                f"a shape is pinned for the input {name!r}, but the model's inputs are {_names(inputs)}; use one of those"
-            )
+            raise UsageError(f"a shape is pinned for the input {name!r}, but the model's inputs are {_names(inputs)}")
     values: dict[str, tuple[int, str]] = {}
     for name, shape in pins.items():
         _bind_symbols(name, inputs[name], shape, values)
@@ -119,14 +117,14 @@ def _resolve(
     if shape is not None:
         return TensorType(shape, found.dtype)
     dims = tuple(values[d][0] if isinstance(d, str) and d in values else d for d in found.shape)
-    for dim in dims:
-        if isinstance(dim, str):
-            label = "an anonymous dimension ?" if dim == ANONYMOUS else f"the symbolic dimension {dim}"
-            flag = f"--input-shape {name}={','.join(str(d) for d in dims)}"
-            raise UnsupportedError(
-                f"input {name!r} is {format_type(found)} with {label}, and engines have static shapes; add {flag} "
-                f"with a number for {dim}, or inputs.{name}.shape to the policy"
-            )
-        if dim == 0:
-            raise UnsupportedError(f"input {name!r} is {format_type(found)}, an empty tensor, which is not compiled")
+    symbols = list(dict.fromkeys(d for d in dims if isinstance(d, str)))
+    if symbols:
+        label = " and ".join("an anonymous dimension ?" if d == ANONYMOUS else f"the symbol {d}" for d in symbols)
+        flag = f"--input-shape {name}={','.join(str(d) for d in dims)}"
+        raise UnsupportedError(
+            f"input {name!r} is {format_type(found)} with {label}, and engines have static shapes; add {flag} with "
+            f"a number for {', '.join(symbols)}, or inputs.{name}.shape to the policy"
+        )
+    if 0 in dims:
+        raise UnsupportedError(f"input {name!r} is {format_type(found)}, an empty tensor, which is not compiled")
     return TensorType(dims, found.dtype)

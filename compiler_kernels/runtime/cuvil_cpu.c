@@ -42,7 +42,8 @@ void cuvil_require_cpu(void) {
     note_missing(missing, b7 & 1u << 8, "BMI2");
     note_missing(missing, c81 & 1u << 5, "LZCNT");
     /* bits 1 and 2 of XCR0: the operating system saves XMM and YMM registers */
-    if (!(c1 & 1u << 27) || (enabled_state() & 6u) != 6u) note_missing(missing, 0, "AVX enabled by the operating system");
+    if (c1 & 1u << 28 && (!(c1 & 1u << 27) || (enabled_state() & 6u) != 6u))
+        note_missing(missing, 0, "AVX enabled by the operating system");
     if (missing[0])
         cuvil_fail(CUVIL_UNSUPPORTED, "cpu",
                    "this engine is compiled for x86-64-v3 and this processor lacks %s: run it on an Intel Haswell, AMD "

@@ -28,6 +28,24 @@ typedef struct {
     float lo, hi;
 } cuvil_tensor;
 
+/* One kernel call of an inference: run(begin, end, scratch) computes work items begin..end-1 of items; items are
+ * independent, so any division among threads gives the same bits. scratch is private to the calling thread. */
+typedef struct {
+    void (*run)(int begin, int end, float *scratch);
+    int items;
+    const char *kernel; /* C function, for reports */
+    const char *node;   /* the model's nodes it computes */
+} cuvil_step;
+
+/* The steps compiled for one instruction set. prepare_steps run once before the first inference (they transform weights
+ * that would make the file large); supported() asks the processor. */
+typedef struct {
+    const char *isa;
+    int (*supported)(void);
+    const cuvil_step *steps;
+    const cuvil_step *prepare_steps;
+} cuvil_variant;
+
 typedef struct {
     /* model..target: what was compiled; digests are SHA3-512 in hex, with or without the prefix "sha3-512:" */
     const char *model, *model_version, *arithmetic, *frozen_graph, *config_digest, *weights_digest, *target;
@@ -38,7 +56,13 @@ typedef struct {
     unsigned long arena_bytes; /* static working memory beside inputs, outputs and weights */
     void *const *input_buffers;
     void *const *output_buffers;
-    /* Reads every input buffer, writes every output buffer, leaves the input buffers unchanged. Sets the floating-point
+    int variant_count; /* best first; the last one is supported wherever the engine starts */
+    const cuvil_variant *variants;
+    int step_count, prepare_count;
+    float *scratch; /* max_threads areas of scratch_floats each */
+    long scratch_floats;
+    int max_threads;
+    /* One thread, best supported variant. Reads every input buffer, writes every output buffer, leaves the input buffers unchanged. Sets the floating-point
      * environment on entry and restores the caller's on return (cuvil_fpenv.h). No guard runs inside. */
     void (*infer)(void);
 } cuvil_engine;

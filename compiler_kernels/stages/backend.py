@@ -17,6 +17,7 @@ from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.stages.frontend import JSON, TEXT, module_artifacts, read_module
 from compiler_kernels.targets.c.program import Guard, Identity, generate
+from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.sources import runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver
@@ -80,23 +81,24 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         digest,
         target.triple,
     )
-    program = generate(module, store, identity, guards_of(policy))
-    return (
-        Artifact("engine.c", program.source.encode(), C_SOURCE),
-        Artifact("weights.S", program.weights_assembly.encode(), TEXT),
-        Artifact("engine_weights.bin", program.weights),
-    ), {"config_digest": digest, "kernels": len(program.kernels), "source_lines": program.source.count("\n")}
+    isas = VARIANTS[target.machine]
+    program = generate(module, store, identity, guards_of(policy), isas=isas)
+    artifacts = tuple(
+        Artifact(name, data, C_SOURCE if name.endswith(".c") else "application/octet-stream")
+        for name, data in program.files.items()
+    )
+    return artifacts, {
+        "config_digest": digest,
+        "kernels": len(module.graphs) - 1,
+        "instruction_sets": [isa.name for isa in isas],
+        "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
+    }
 
 
 def _engine(inputs: Inputs, config: Config) -> Outcome:
     target = resolve_target(str(config["target"]))
-    sources = {
-        **runtime_sources(),
-        "engine.c": inputs["generated_source/engine.c"].data,
-        "weights.S": inputs["generated_source/weights.S"].data,
-        "engine_weights.bin": inputs["generated_source/engine_weights.bin"].data,
-    }
-    built = ZigDriver().build(sources, target)
+    sources = {name.partition("/")[2]: artifact.data for name, artifact in inputs.items()}
+    built = ZigDriver().build({**runtime_sources(), **sources}, target)
     report = Artifact("build.json", (json.dumps(built.report, indent=1, sort_keys=True) + "\n").encode(), JSON)
     return (Artifact("inference-engine.bin", built.data), report), {"engine_bytes": len(built.data)}
 
@@ -129,7 +131,7 @@ GENERATED_SOURCE = Stage(
 ENGINE = Stage(
     "engine",
     _engine,
-    reads=("generated_source/engine.c", "generated_source/weights.S", "generated_source/engine_weights.bin"),
+    reads=tuple(f"generated_source/{name}" for name in ("engine.c", "kernels.c", "weights.S", "engine_weights.bin")),
     config=("target",),
     description="The static engine for one target.",
 )

@@ -22,6 +22,7 @@ from typing import Literal, get_args
 
 from compiler_kernels.errors import CuvilError, UsageError
 from compiler_kernels.stage import Json, sha3_512_hex
+from compiler_kernels.targets.isa import VARIANTS, Isa
 from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain import elf
 from compiler_kernels.toolchain.sources import BASELINE_UNITS, RUNTIME_UNITS
@@ -105,8 +106,8 @@ class Driver(ABC):
         """Name, exact version and SHA-256 of the compiler."""
 
     @abstractmethod
-    def target_flags(self, target: Target, generated: bool) -> list[str]:
-        """Flags that choose triple and processor, for generated code or for the runtime."""
+    def target_flags(self, target: Target, generated: bool, isa: Isa | None = None) -> list[str]:
+        """Flags that choose triple and processor: of ``isa`` for its kernels, of generated code, or of the runtime."""
 
     @abstractmethod
     def link_flags(self, kind: BuildKind) -> list[str]:
@@ -171,10 +172,14 @@ class Driver(ABC):
                 flags = list(COMMON_FLAGS) if name.endswith(".c") else ["-g0"]
                 flags += ["-Werror"] if name in RUNTIME_UNITS else []
                 flags += [] if kind == "bin" else ["-fPIC"]
-                entry.update(cpu=target.cpu, flags=[*flags])
-                objects.append(f"{name}.o")
-                words = [*self.target_flags(target, generated=True), *flags, "-c", name, "-o", objects[-1]]
-                self._run(space, target, self.command(target), words)
+                # kernels.c holds one section per instruction set and is compiled once for each.
+                isas: tuple[Isa | None, ...] = VARIANTS[target.machine] if name == "kernels.c" else (None,)
+                entry.update(cpu=[isa.name if isa else target.cpu for isa in isas], flags=[*flags])
+                for isa in isas:
+                    objects.append(f"kernels_{isa.name}.o" if isa else f"{name}.o")
+                    words = [*self.target_flags(target, generated=True, isa=isa), *flags]
+                    words += [f"-D{isa.macro}"] if isa else []
+                    self._run(space, target, self.command(target), [*words, "-c", name, "-o", objects[-1]])
         product = PRODUCT[kind]
         if kind == "lib":
             self._run(space, target, self.archiver(target), ["rcsD", product, *objects])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.stage import Json
+from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain.driver import BuildKind, Driver, file_sha256
 
@@ -49,8 +50,9 @@ class GccDriver(Driver):
         path = self.compiler(target)
         return {"name": "gcc", "version": _version(str(path)), "sha256": file_sha256(path.resolve())}
 
-    def target_flags(self, target: Target, generated: bool) -> list[str]:
-        return [f"-march={target.gcc_arch if generated else target.gcc_baseline}"]
+    def target_flags(self, target: Target, generated: bool, isa: Isa | None = None) -> list[str]:
+        arch = (isa.gcc_arch if isa else "") or (target.gcc_arch if generated else target.gcc_baseline)
+        return [f"-march={arch}"]
 
     def link_flags(self, kind: BuildKind) -> list[str]:
         if kind == "so":

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from compiler_kernels.errors import CuvilError, UsageError
 from compiler_kernels.stage import Json
+from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain.driver import BuildKind, Driver, file_sha256
 
@@ -93,8 +94,8 @@ class ZigDriver(Driver):
     def archiver(self, target: Target) -> list[str]:
         return [str(zig_executable()), "ar"]
 
-    def target_flags(self, target: Target, generated: bool) -> list[str]:
-        cpu = target.zig_cpu if generated else target.zig_baseline
+    def target_flags(self, target: Target, generated: bool, isa: Isa | None = None) -> list[str]:
+        cpu = (isa.zig_cpu if isa else "") or (target.zig_cpu if generated else target.zig_baseline)
         return ["-target", target.zig_triple, f"-mcpu={cpu}"]
 
     def link_flags(self, kind: BuildKind) -> list[str]:

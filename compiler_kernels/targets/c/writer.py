@@ -15,12 +15,17 @@ from compiler_kernels.ir.graph import Graph, Op, TensorType
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One emitted kernel: ``text`` defines ``name(p0, ..., y, begin, end)`` over ``items`` independent work items."""
+    """One emitted kernel: ``text`` defines ``name(p0, ..., y, begin, end)`` over ``items`` independent work items.
+
+    A kernel that needs ``scratch_floats`` of memory private to the calling thread takes ``float *scratch`` before
+    ``begin``.
+    """
 
     name: str
     text: str
     params: int
     items: int
+    scratch_floats: int = 0
 
 
 def c_float(value: float) -> str:

@@ -1,0 +1,25 @@
+"""Vector kernels: families that emit C over the portable vector layer (runtime/ca1_vec.h) for one instruction set.
+
+They sit behind the interface of the scalar kernels. A family takes the L2 functions it can do better; anything else
+falls back to scalar code, which knows plain layouts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler_kernels.ir.graph import Graph
+from compiler_kernels.targets.c.writer import Kernel
+from compiler_kernels.targets.isa import Isa
+
+Family = Callable[[Graph, Isa, str], Kernel | None]
+FAMILIES: tuple[Family, ...] = ()
+
+
+def emit_vector_kernel(function: Graph, isa: Isa, name: str) -> Kernel | None:
+    """The kernel of the first family that takes ``function``, ``None`` when none does."""
+    for family in FAMILIES:
+        kernel = family(function, isa, name)
+        if kernel is not None:
+            return kernel
+    return None

@@ -1,1 +1,1 @@
-"""The compiler: importer, IR, passes, canonical arithmetic, generators, runtime and toolchain. Imports no other room."""
+"""The compiler: importer, IR, passes, canonical arithmetic, generators, runtime, toolchain. Imports no other room."""

@@ -61,6 +61,13 @@ def run(
     ar = ARITHMETICS.get(arithmetic)
     if ar is None:
         raise ReferenceError(f"arithmetic {arithmetic!r} is not one of {', '.join(ARITHMETICS)}")
+    return interpret(ar, graph, inputs, keep)
+
+
+def interpret(
+    ar: Arithmetic, graph: RefGraph, inputs: Mapping[str, Array], keep: Literal["all", "outputs"] = "outputs"
+) -> dict[str, Array]:
+    """:func:`run` in any arithmetic; the vector generator uses it with deliberately different orders."""
     values = {key: _widened(ar, value) for key, value in graph.weights.items()}
     for tensor in graph.inputs:
         if tensor.name not in inputs:

@@ -73,7 +73,7 @@ def resize(ar: Arithmetic, node: RefNode, x: Array) -> Array:
         if attrs.get("roi"):
             roi = tuple(Fraction(float(np.float32(attrs["roi"][i]))) for i in (axis, rank + axis))  # type: ignore[assignment]
         exact = [source_coordinate(coordinates, o, size, out, scale, roi) for o in range(out)]
-        if out == size and all(c == o for o, c in enumerate(exact)):
+        if out == size and (all(c == o for o, c in enumerate(exact)) or _unscaled(coordinates, scale)):
             continue
         along = [1] * rank
         along[axis] = out
@@ -81,6 +81,11 @@ def resize(ar: Arithmetic, node: RefNode, x: Array) -> Array:
             outside |= np.array([c < 0 or c > size - 1 for c in exact]).reshape(along)
         y = _nearest(y, axis, exact, attrs) if mode == "nearest" else _linear(ar, y, axis, exact, along)
     return np.where(outside, x.dtype.type(np.float32(attrs.get("extrapolation_value", 0.0))), y) if outside.any() else y
+
+
+def _unscaled(coordinates: str, scale: Fraction) -> bool:
+    """tf_half_pixel_for_nn would shift even the batch axis by half an element; an axis of scale 1 is left alone."""
+    return coordinates == "tf_half_pixel_for_nn" and scale == 1
 
 
 def _nearest(y: Array, axis: int, exact: list[Fraction], attrs: object) -> Array:

@@ -37,6 +37,10 @@ def _array(value: Array | None) -> Array:
     return value
 
 
+def _given(v: Operands, index: int) -> bool:
+    return len(v) > index and v[index] is not None and _array(v[index]).size > 0
+
+
 def _ints(value: Array | None) -> list[int]:
     return [int(v) for v in _array(value).reshape(-1)]
 
@@ -124,14 +128,14 @@ def _reduce(op: str) -> Callable[[Attrs, Operands], Converted]:
 
 
 def _clip(a: Attrs, v: Operands) -> Converted:
-    bounds = {key: float(_array(v[i])) for i, key in ((1, "lo"), (2, "hi")) if len(v) > i and v[i] is not None}
+    bounds = {key: float(_array(v[i])) for i, key in ((1, "lo"), (2, "hi")) if _given(v, i)}
     return "clip", dict(bounds), _array(v[0]).shape, 1
 
 
 def _resize(a: Attrs, v: Operands) -> Converted:
     x = _array(v[0])
-    roi = [float(r) for r in _array(v[1])] if len(v) > 1 and v[1] is not None else []
-    scales = [float(s) for s in _array(v[2])] if len(v) > 2 and v[2] is not None else []
+    roi = [float(r) for r in _array(v[1])] if _given(v, 1) else []
+    scales = [float(s) for s in _array(v[2])] if _given(v, 2) else []
     if scales:
         shape = tuple(math.floor(n * np.float64(s)) for n, s in zip(x.shape, scales, strict=True))
     else:
@@ -146,7 +150,7 @@ def _resize(a: Attrs, v: Operands) -> Converted:
 
 def _pad(a: Attrs, v: Operands) -> Converted:
     x, pads = _array(v[0]), _ints(v[1])
-    value = float(_array(v[2])) if len(v) > 2 and v[2] is not None else 0.0
+    value = float(_array(v[2])) if _given(v, 2) else 0.0
     shape = tuple(n + pads[i] + pads[x.ndim + i] for i, n in enumerate(x.shape))
     return "pad", {"mode": a.get("mode", "constant"), "pads": pads, "value": value}, shape, 1
 

@@ -336,6 +336,16 @@ def test_missing_files_are_usage_errors(delivery, tmp_path):
         verify_engine(delivery.engine, trust_root=delivery.trust_root)
 
 
+def test_a_report_is_good_only_when_every_check_was_made(delivery):
+    report = verify_engine(delivery.engine, trust_root=delivery.trust_root)
+    skipped = replace(report.checks[-1], status="not checked", sentence="not checked: x")
+    for checks in ((), report.checks[:-1], (*report.checks[:-1], skipped), report.checks + report.checks[-1:]):
+        assert not replace(report, checks=checks).ok
+    with pytest.raises(VerificationFailed) as caught:
+        replace(report, checks=(*report.checks[:-1], skipped)).raise_if_failed()
+    assert caught.value.check == "equivalence"
+
+
 def test_nothing_of_this_machine_is_signed(tmp_path, keys, proof_of):
     payload = dsse.read_envelope(proof_of(engine_name=str(tmp_path / "inference-engine.bin"))).payload
     assert str(tmp_path).encode() not in payload

@@ -20,7 +20,7 @@ from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
 from compiler_kernels.passes.fold_constants import FoldConstants
 from compiler_kernels.passes.infra import ModulePass, run_passes
 from compiler_kernels.policy import Policy, check_against, load_policy, policy_from_json
-from compiler_kernels.stage import Artifact, as_json
+from compiler_kernels.stage import Artifact, Json, as_json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 
 TEXT = "text/plain; charset=utf-8"
@@ -97,8 +97,11 @@ def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
     return (*module_artifacts("ir_l0.txt", module, store), neutral), facts
 
 
-def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
-    module, store = read_module(inputs["ir_l0/ir_l0.txt"], inputs["ir_l0/weights.bin"])
+def freeze(module: Module, store: WeightStore) -> tuple[Module, list[dict[str, Json]]]:
+    """The numerics passes and the freeze: the frozen module and the notes of what changed.
+
+    ``RefusedError`` when a constant is not finite: Canonical Arithmetic 1 refuses it.
+    """
     module, notes = run_passes(module, store, NUMERICS_PASSES)
     module = replace(module, level="frozen")
     verify(module)
@@ -107,6 +110,12 @@ def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
             raise RefusedError(
                 f"constant %{weight.id} holds a value that is not finite; Canonical Arithmetic 1 refuses it"
             )
+    return module, notes
+
+
+def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
+    module, store = read_module(inputs["ir_l0/ir_l0.txt"], inputs["ir_l0/weights.bin"])
+    module, notes = freeze(module, store)
     text, weights = module_artifacts("frozen_graph.txt", module, store)
     numerics = {"arithmetic": "CA-1", "passes": [p.name for p in NUMERICS_PASSES], "changes": notes}
     return (

@@ -1,0 +1,162 @@
+"""All vectors of CA-1 as one program: every one-node model goes through the whole compiler, then all are linked together.
+
+The program reads the inputs of all vectors from standard input and writes all outputs to standard output, binary32 in
+vector order, so one run per target checks everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from compiler_kernels.errors import CuvilError
+from compiler_kernels.importers.onnx_importer import import_onnx
+from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.stages.backend import lower_to_l2
+from compiler_kernels.stages.frontend import freeze
+from compiler_kernels.targets.c.program import Identity, Program, generate
+from compiler_kernels.targets.isa import SCALAR, Isa
+from evidence.reference.vectors import Vector
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One vector after the compiler: its L2 module, constants, and the run-time inputs in the engine's order."""
+
+    vector: Vector
+    module: Module
+    store: WeightStore
+    inputs: tuple[Array, ...]
+
+
+def onnx_model(vector: Vector) -> bytes:
+    """The vector as a serialised one-node ONNX model."""
+    parts = vector.onnx_model_parts()
+    attributes = {k: v for k, v in parts.attributes.items() if v is not None}
+    node = onnx.helper.make_node(parts.op_type, list(parts.inputs), [parts.output], name=vector.name, **attributes)
+
+    def info(name: str, array: Array) -> onnx.ValueInfoProto:
+        kind = onnx.TensorProto.FLOAT if array.dtype == np.float32 else onnx.TensorProto.INT64
+        return onnx.helper.make_tensor_value_info(name, kind, array.shape)
+
+    graph = onnx.helper.make_graph(
+        [node],
+        "vector",
+        [info(n, a) for n, a in parts.graph_inputs.items()],
+        [onnx.helper.make_tensor_value_info(parts.output, onnx.TensorProto.FLOAT, parts.output_shape)],
+        [onnx.numpy_helper.from_array(a, n) for n, a in parts.initializers.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", parts.opset)]
+    return bytes(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+
+
+def compile_vector(vector: Vector) -> Compiled:
+    """Importer, numerics passes, lowering. ``CuvilError`` when the compiler refuses the vector's model."""
+    module, store = import_onnx(onnx_model(vector), filename=vector.name, pins={})
+    frozen, _ = freeze(module, store)
+    lowered = lower_to_l2(frozen, store)
+    given = vector.onnx_model_parts().graph_inputs
+    inputs = tuple(np.ascontiguousarray(given[v.name], dtype="<f4") for v in lowered.main.inputs)
+    return Compiled(vector, lowered, store, inputs)
+
+
+def compile_all(vectors: Sequence[Vector]) -> tuple[list[Compiled], dict[str, str]]:
+    """Every vector that compiles, and the refusal of every one that does not."""
+    done, refused = [], {}
+    for vector in vectors:
+        try:
+            done.append(compile_vector(vector))
+        except CuvilError as error:
+            refused[vector.name] = str(error)
+    return done, refused
+
+
+_MAIN = """#include <stdio.h>
+#include "cuvil_engine.h"
+{declarations}
+static const cuvil_engine *const engines[] = {{{table}}};
+int main(void) {{
+    for (unsigned e = 0; e < sizeof engines / sizeof engines[0]; e++) {{
+        const cuvil_engine *engine = engines[e];
+        for (int n = 0; n < engine->input_count; n++) {{
+            const size_t count = (size_t)engine->inputs[n].count;
+            if (fread(engine->input_buffers[n], 4, count, stdin) != count) return 2;
+        }}
+        engine->infer();
+        for (int n = 0; n < engine->output_count; n++) {{
+            const size_t count = (size_t)engine->outputs[n].count;
+            if (fwrite(engine->output_buffers[n], 4, count, stdout) != count) return 3;
+        }}
+    }}
+    return fflush(stdout) ? 3 : 0;
+}}
+"""
+
+
+def program(compiled: Sequence[Compiled], isa: Isa = SCALAR) -> dict[str, bytes]:
+    """Source files of the program: ``vectors.c`` and ``main.c`` (weights included as arrays: they are small)."""
+    engines: list[Program] = []
+    for number, item in enumerate(compiled):
+        identity = Identity(item.vector.name, item.vector.version, "0" * 128, "0" * 128, isa.name)
+        engines.append(generate(item.module, item.store, identity, prefix=f"v{number}", isas=(isa,)))
+    text = [f"#define {isa.macro} 1"]
+    for number, engine in enumerate(engines):
+        text.append(_weights_array(f"v{number}", engine.files["engine_weights.bin"]))
+        text += [engine.files["engine.c"].decode(), engine.files["kernels.c"].decode()]
+        # Step functions have file scope; in one file each engine's need names of their own.
+        for name in _step_names(engine.files["kernels.c"].decode()):
+            text[-1] = text[-1].replace(f"{name}(int", f"v{number}_{name}(int").replace(f"{{{name},", f"{{v{number}_{name},")
+    count = len(engines)
+    main = _MAIN.format(
+        declarations="\n".join(f"extern const cuvil_engine v{n}_engine_instance;" for n in range(count)),
+        table=", ".join(f"&v{n}_engine_instance" for n in range(count)),
+    )
+    return {"vectors.c": "\n".join(text).encode(), "main.c": main.encode()}
+
+
+def _step_names(kernels: str) -> list[str]:
+    found = [line.split("(", 1)[0].rsplit(" ", 1)[1] for line in kernels.splitlines() if line.startswith("static void step")]
+    return sorted(set(found), key=len, reverse=True)
+
+
+def _weights_array(prefix: str, data: bytes) -> str:
+    words = np.frombuffer(data, dtype="<u4")
+    body = ",".join(f"0x{int(w):x}u" for w in words)
+    return (
+        f"static const _Alignas(64) unsigned int {prefix}_weight_words[] = {{{body}}};\n"
+        f"#define {prefix}_weights ((const unsigned char *){prefix}_weight_words)"
+    )
+
+
+def input_bytes(compiled: Sequence[Compiled]) -> bytes:
+    return b"".join(array.tobytes() for item in compiled for array in item.inputs)
+
+
+def compare(compiled: Sequence[Compiled], output: bytes) -> dict[str, str]:
+    """Vectors whose bits differ: name -> first difference. NaN is canonicalised as the runtime does."""
+    values = np.frombuffer(output, dtype="<f4").copy()
+    values[np.isnan(values)] = np.frombuffer(b"\x00\x00\xc0\x7f", dtype="<f4")[0]
+    wrong: dict[str, str] = {}
+    start = 0
+    for item in compiled:
+        shape = item.vector.expected.shape
+        count = int(np.prod(shape, dtype=np.int64))
+        got = values[start : start + count].reshape(shape)
+        start += count
+        if not item.vector.expected.matches(got):
+            wrong[item.vector.name] = f"got {[hex(w) for w in got.reshape(-1)[:4].view('<u4')]}"
+    if start != values.size:
+        wrong["(size)"] = f"the program wrote {values.size} values, expected {start}"
+    return wrong
+
+
+def summary(results: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    return {target: len(wrong) for target, wrong in results.items()}

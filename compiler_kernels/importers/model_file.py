@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import onnx
 import onnx.inliner
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 
-MIN_OPSET = 7
+MIN_OPSET: Final = 7
+_STRING: Final = 9  # FieldDescriptor.TYPE_STRING and TYPE_MESSAGE of protobuf
+_MESSAGE: Final = 11
 
 
 def load(data: bytes, filename: str) -> onnx.ModelProto:
@@ -22,6 +25,8 @@ def load(data: bytes, filename: str) -> onnx.ModelProto:
         raise UsageError(f"{filename} is not an ONNX model or is truncated; export or copy it again") from None
     if not model.HasField("graph") or not model.opset_import:
         raise UsageError(f"{filename} is not an ONNX model (it has no graph or no opset); export it again")
+    if not _is_unicode(model):
+        raise UsageError(f"{filename} is corrupt (a name in it is not UTF-8 text); export or copy it again")
     for tensor in _tensors(model.graph):
         if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
             raise UnsupportedError(
@@ -44,6 +49,17 @@ def load(data: bytes, filename: str) -> onnx.ModelProto:
         if info.name in names:
             info.type.tensor_type.ClearField("shape")
     return model
+
+
+def _is_unicode(message: Any) -> bool:
+    """Whether all text fields are text: protobuf hands out ``bytes`` for a name that is not UTF-8."""
+    for field, value in message.ListFields():
+        if field.type not in (_STRING, _MESSAGE):
+            continue
+        for item in value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else (value,):
+            if isinstance(item, bytes) or (field.type == _MESSAGE and not _is_unicode(item)):
+                return False
+    return True
 
 
 def _lacks_shape(info: onnx.ValueInfoProto) -> bool:

@@ -123,3 +123,15 @@ def _check(section: str, guards: Mapping[str, TensorGuard], present: Mapping[str
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
+
+
+def policy_from_json(data: bytes) -> Policy:
+    """Read the canonical form a stage wrote. ``UsageError`` when it is not that form (a damaged store or a hand edit)."""
+    remedy = "policy.json is not the canonical form of a policy: build again from the YAML file"
+    try:
+        policy = Policy.model_validate_json(data)
+    except ValidationError as error:
+        raise UsageError(remedy) from error
+    if policy.canonical_json() != data:
+        raise UsageError(remedy)
+    return policy

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler_kernels.errors import RefusedError, UsageError
+from compiler_kernels.errors import RefusedError
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.neutral import neutral_json
@@ -19,7 +19,7 @@ from compiler_kernels.ir.weights import WeightStore, pack, unpack
 from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
 from compiler_kernels.passes.fold_constants import FoldConstants
 from compiler_kernels.passes.infra import ModulePass, run_passes
-from compiler_kernels.policy import Policy, check_against, load_policy, policy_from_json
+from compiler_kernels.policy import Policy, check_against, load_policy, merge_pins, policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 
@@ -63,19 +63,10 @@ def _source_model(inputs: Inputs, config: Config) -> Outcome:
 
 def _pins(policy: Policy, config: Config) -> dict[str, list[int]]:
     """Input shapes from the policy and from ``--input-shape``; a contradiction is an error, not a precedence rule."""
-    pins = {name: list(guard.shape) for name, guard in policy.inputs.items() if guard.shape is not None}
     given = config["input_shapes"] or {}
     assert isinstance(given, dict)
-    for name, shape in given.items():
-        assert isinstance(shape, list)
-        dims = [int(d) for d in shape if isinstance(d, int)]
-        if name in pins and pins[name] != dims:
-            raise UsageError(
-                f"--input-shape {name}={','.join(map(str, dims))} contradicts the policy {config['policy_filename']}, "
-                f"field inputs.{name}.shape = {pins[name]}: give the shape in one place"
-            )
-        pins[name] = dims
-    return pins
+    flags = {n: tuple(int(d) for d in s if isinstance(d, int)) for n, s in given.items() if isinstance(s, list)}
+    return {name: list(shape) for name, shape in merge_pins(policy, flags).items()}
 
 
 def _ir_l0(inputs: Inputs, config: Config) -> Outcome:

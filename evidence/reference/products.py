@@ -51,7 +51,7 @@ def conv(ar: Arithmetic, node: RefNode, x: Array, w: Array, b: Array | None = No
         for p, offsets in enumerate(itertools.product(*starts)):
             place: Index = (n, slice(None), *_window(offsets, (first, *(0,) * (rank - 1)), size, strides))
             taps[:, p] = padded[place]
-        columns_of_x = taps.reshape(group, per_group * positions, -1)
+        columns_of_x = taps.reshape(group, per_group * positions, math.prod(size))
         block = ar.product_sum(columns_of_x, weights, per_group, positions)
         result[n, :, first : first + size[0]] = block.reshape(group * columns, *size)
     return add_bias(result, _channelwise(b, rank))

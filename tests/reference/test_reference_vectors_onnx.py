@@ -22,13 +22,13 @@ ONNXRUNTIME_DEPARTS = {
     "clip_*_special": "turns an absent bound into the largest finite number",
     "resize_nearest_*half_pixel_scale0.6_floor": "rounds the coordinate to binary32 before taking the floor",
     "resize_nearest_asymmetric_scale0.6_floor": "the same",
-    "resize_nearest_*half_pixel_scale1.3_round_prefer_floor": "rounds the coordinate before deciding a tie",
+    "resize_nearest_*half_pixel_scale1.3_round_prefer_floor": "rounds the coordinate before the tie",
     "resize_*_tf_crop_and_resize_same*": "ignores roi on an axis of scale 1",
 }
 # Where neither follows the text: tests below check these against the text itself.
 BOTH_DEPART = {
     "softplus_*": "both avoid the overflow that ONNX's function body has",
-    "resize_nearest_tf_half_pixel_for_nn_scale0.6_round_prefer_ceil": "onnxruntime rounds the coordinate, onnx lacks it",
+    "resize_nearest_*half_pixel_scale1.3_round_prefer_floor": "rounds the coordinate first",
     "resize_nearest_tf_half_pixel_for_nn_scale1.3_ceil": "onnxruntime rounds the coordinate, onnx lacks it",
 }
 VECTORS = load_vectors(Path(__file__).parents[2] / "docs" / "vectors" / "ca1.json")

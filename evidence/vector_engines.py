@@ -128,12 +128,7 @@ def _step_names(kernels: str) -> list[str]:
 
 
 def _weights_array(prefix: str, data: bytes) -> str:
-    words = np.frombuffer(data, dtype="<u4")
-    body = ",".join(f"0x{int(w):x}u" for w in words)
-    return (
-        f"static const _Alignas(64) unsigned int {prefix}_weight_words[] = {{{body}}};\n"
-        f"#define {prefix}_weights ((const unsigned char *){prefix}_weight_words)"
-    )
+    return f"const _Alignas(64) unsigned char {prefix}_weights[] = {{{','.join(map(str, data))}}};"
 
 
 def input_bytes(compiled: Sequence[Compiled]) -> bytes:

@@ -73,7 +73,7 @@ class _Lowering:
         for out in self.graph.outputs:
             last[out] = len(self.graph.ops)
         for op in reversed(self.graph.ops):
-            if op.kind == "reshape":
+            if op.kind == "reshape" and op.result not in self.graph.outputs:
                 last[op.operands[0]] = max(last[op.operands[0]], last[op.result])
         return last
 

@@ -89,8 +89,13 @@ def proof_of(keys: KeySet) -> Callable[..., bytes]:
 
 
 @pytest.fixture
-def delivery(tmp_path: Path, keys: KeySet, key_home: Path, proof_of: Callable[..., bytes]) -> Delivery:
+def good_proof(proof_of: Callable[..., bytes]) -> bytes:
+    return proof_of()
+
+
+@pytest.fixture
+def delivery(tmp_path: Path, keys: KeySet, key_home: Path, good_proof: bytes) -> Delivery:
     engine, proof = tmp_path / "inference-engine.bin", tmp_path / "inference-engine.proof.json"
     engine.write_bytes(ENGINE.data)
-    proof.write_bytes(proof_of())
+    proof.write_bytes(good_proof)
     return Delivery(engine, proof, key_home / "keys" / "trust-root.json", keys)

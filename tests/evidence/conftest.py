@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_samples import stage_results
+from evidence_samples import ENGINE, stage_results
 
 from compiler_kernels.stage import StageResult
 from evidence.build_proof import build_proof

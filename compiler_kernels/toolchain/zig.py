@@ -19,7 +19,8 @@ from pathlib import Path
 from compiler_kernels.errors import CuvilError, UsageError
 from compiler_kernels.stage import Json
 from compiler_kernels.targets.registry import Target
-from compiler_kernels.toolchain.driver import BuildKind, Driver, file_sha256
+from compiler_kernels.toolchain.driver import BuildKind, Driver
+from compiler_kernels.toolchain.sealed import file_sha256
 
 
 def cuvil_home() -> Path:

@@ -170,6 +170,9 @@ static void run(void) {
 }
 
 int main(int count, char **arguments) {
+    if (engine->input_count > CUVIL_MAX_TENSORS || engine->output_count > CUVIL_MAX_TENSORS)
+        cuvil_fail(CUVIL_UNSUPPORTED, NULL, "this engine has %d inputs and %d outputs and its runtime handles %d of each: this "
+                   "is a defect of the compiler", engine->input_count, engine->output_count, CUVIL_MAX_TENSORS);
     parse_arguments(count, arguments);
     check_arguments();
     cuvil_output_names(engine);

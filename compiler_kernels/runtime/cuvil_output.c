@@ -34,8 +34,8 @@ void cuvil_output_names(const cuvil_engine *engine) {
         }
         stem[size] = 0;
         if (size == 0) strcpy(stem, "output");
-        snprintf(name, CUVIL_FILE_NAME_MAX, "%s.npy", stem);
-        for (int suffix = 2; name_taken(i, name); suffix++) snprintf(name, CUVIL_FILE_NAME_MAX, "%s-%d.npy", stem, suffix);
+        snprintf(name, CUVIL_FILE_NAME_MAX, "%.100s.npy", stem);
+        for (int suffix = 2; name_taken(i, name); suffix++) snprintf(name, CUVIL_FILE_NAME_MAX, "%.100s-%d.npy", stem, suffix);
     }
 }
 

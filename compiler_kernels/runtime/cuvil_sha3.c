@@ -5,46 +5,44 @@
 
 #define RATE 72u
 
-static uint64_t rotate(uint64_t value, unsigned count) {
-    return count ? value << count | value >> (64 - count) : value;
+#define ROTATE(value, count) ((value) << (count) | (value) >> (64 - (count)))
+
+/* Round constants of iota: FIPS 202, algorithm 5. */
+static const uint64_t round_constants[24] = {
+    0x0000000000000001, 0x0000000000008082, 0x800000000000808a, 0x8000000080008000,
+    0x000000000000808b, 0x0000000080000001, 0x8000000080008081, 0x8000000000008009,
+    0x000000000000008a, 0x0000000000000088, 0x0000000080008009, 0x000000008000000a,
+    0x000000008000808b, 0x800000000000008b, 0x8000000000008089, 0x8000000000008003,
+    0x8000000000008002, 0x8000000000000080, 0x000000000000800a, 0x800000008000000a,
+    0x8000000080008081, 0x8000000000008080, 0x0000000080000001, 0x8000000080008008,
+};
+
+/* chi on one row of five lanes, written back at row. */
+static inline void chi(uint64_t *row, uint64_t b0, uint64_t b1, uint64_t b2, uint64_t b3, uint64_t b4) {
+    row[0] = b0 ^ (~b1 & b2);
+    row[1] = b1 ^ (~b2 & b3);
+    row[2] = b2 ^ (~b3 & b4);
+    row[3] = b3 ^ (~b4 & b0);
+    row[4] = b4 ^ (~b0 & b1);
 }
 
-/* The round constants are the output of an 8-bit LFSR (FIPS 202, algorithm 5); bit 2^j - 1 of constant for j = 0..6. */
-static uint64_t round_constant(unsigned *lfsr) {
-    uint64_t constant = 0;
-    for (unsigned j = 0; j < 7; j++) {
-        if (*lfsr & 1u) constant |= (uint64_t)1 << ((1u << j) - 1u);
-        *lfsr = *lfsr << 1 ^ (*lfsr & 0x80u ? 0x171u : 0u);
-    }
-    return constant;
-}
-
+/* Lane (x, y) is a[x + 5y]. Rho's rotations and pi's moves are written out, so that no index is computed at run time. */
 static void permute(uint64_t a[25]) {
-    unsigned lfsr = 1;
     for (int round = 0; round < 24; round++) {
-        uint64_t parity[5];
-        for (int x = 0; x < 5; x++) parity[x] = a[x] ^ a[x + 5] ^ a[x + 10] ^ a[x + 15] ^ a[x + 20];
-        for (int x = 0; x < 5; x++) {
-            uint64_t mix = parity[(x + 4) % 5] ^ rotate(parity[(x + 1) % 5], 1);
-            for (int y = 0; y < 25; y += 5) a[x + y] ^= mix;
-        }
-        /* rho and pi together: walk the 24 lanes along (x, y) -> (y, 2x + 3y) */
-        uint64_t carried = a[1];
-        int x = 1, y = 0;
-        for (unsigned step = 1; step <= 24; step++) {
-            int next = (2 * x + 3 * y) % 5;
-            x = y;
-            y = next;
-            uint64_t displaced = a[x + 5 * y];
-            a[x + 5 * y] = rotate(carried, step * (step + 1) / 2 % 64);
-            carried = displaced;
-        }
-        for (int row = 0; row < 25; row += 5) {
-            uint64_t line[5];
-            for (int i = 0; i < 5; i++) line[i] = a[row + i];
-            for (int i = 0; i < 5; i++) a[row + i] = line[i] ^ (~line[(i + 1) % 5] & line[(i + 2) % 5]);
-        }
-        a[0] ^= round_constant(&lfsr);
+        uint64_t c[5], d[5], e[25];
+        for (int x = 0; x < 5; x++) c[x] = a[x] ^ a[x + 5] ^ a[x + 10] ^ a[x + 15] ^ a[x + 20];
+        d[0] = c[4] ^ ROTATE(c[1], 1);
+        d[1] = c[0] ^ ROTATE(c[2], 1);
+        d[2] = c[1] ^ ROTATE(c[3], 1);
+        d[3] = c[2] ^ ROTATE(c[4], 1);
+        d[4] = c[3] ^ ROTATE(c[0], 1);
+        for (int i = 0; i < 25; i++) e[i] = a[i] ^ d[i % 5];
+        chi(a + 0, e[0], ROTATE(e[6], 44), ROTATE(e[12], 43), ROTATE(e[18], 21), ROTATE(e[24], 14));
+        chi(a + 5, ROTATE(e[3], 28), ROTATE(e[9], 20), ROTATE(e[10], 3), ROTATE(e[16], 45), ROTATE(e[22], 61));
+        chi(a + 10, ROTATE(e[1], 1), ROTATE(e[7], 6), ROTATE(e[13], 25), ROTATE(e[19], 8), ROTATE(e[20], 18));
+        chi(a + 15, ROTATE(e[4], 27), ROTATE(e[5], 36), ROTATE(e[11], 10), ROTATE(e[17], 15), ROTATE(e[23], 56));
+        chi(a + 20, ROTATE(e[2], 62), ROTATE(e[8], 55), ROTATE(e[14], 39), ROTATE(e[15], 41), ROTATE(e[21], 2));
+        a[0] ^= round_constants[round];
     }
 }
 

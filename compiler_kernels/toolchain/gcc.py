@@ -12,7 +12,8 @@ from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.stage import Json
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.registry import Target
-from compiler_kernels.toolchain.driver import BuildKind, Driver, file_sha256
+from compiler_kernels.toolchain.driver import BuildKind, Driver
+from compiler_kernels.toolchain.sealed import file_sha256
 
 
 @lru_cache(maxsize=4)

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from compiler_kernels.errors import CuvilError, UsageError
 from compiler_kernels.stage import Json
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.registry import Target
-from compiler_kernels.toolchain.driver import BuildKind, Driver, file_sha256
+from compiler_kernels.toolchain.driver import BuildKind, Driver
+from compiler_kernels.toolchain.sealed import file_sha256
 
 
 def cuvil_home() -> Path:
@@ -121,10 +123,16 @@ class ZigDriver(Driver):
 def warm(targets: Iterable[Target], progress: Callable[[str], None] = lambda line: None) -> None:
     """Compile the C library of each target into the cache, so that the first build of an engine takes seconds.
 
-    Uses the commands of a real build, as the cache distinguishes their flags. Raises what ``Driver.build`` raises.
+    Targets are compiled side by side (zig compiles one library on one core). Uses the commands of a real build, as the
+    cache distinguishes their flags. Raises what ``Driver.build`` raises.
     """
     driver = ZigDriver()
-    for target in targets:
+
+    def prepare(target: Target) -> None:
         progress(f"preparing the C library for {target.triple} (about a minute the first time)")
         driver.build({"cuvil_main.c": b"int main(void) { return 0; }\n"}, target)
         driver.build({"engine.c": b"int cuvil_engine_instance = 0;\n"}, target, "so")
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for done in [pool.submit(prepare, target) for target in targets]:
+            done.result()

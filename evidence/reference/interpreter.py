@@ -114,7 +114,8 @@ def evaluate(ar: Arithmetic, node: RefNode, operands: list[Any]) -> Array:
 
 
 def _widened(ar: Arithmetic, value: Array) -> Array:
-    return value.astype(ar.dtype) if value.dtype == np.float32 else value
+    with np.errstate(invalid="ignore"):  # widening a signalling NaN makes it quiet
+        return value.astype(ar.dtype) if value.dtype == np.float32 else value
 
 
 def _canonical_nan(value: Array) -> Array:

@@ -49,8 +49,8 @@ def add_and_narrow(product: F64, addend: F64) -> F32:
 
 def fmaf(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> F32:
     """IEEE 754-2019 fusedMultiplyAdd of binary32 arrays (broadcast), rounded to nearest even, subnormals kept."""
-    x, y, z = (np.asarray(v, dtype=np.float32).astype(np.float64) for v in (a, b, c))
     with np.errstate(all="ignore"):
+        x, y, z = (np.asarray(v, dtype=np.float32).astype(np.float64) for v in (a, b, c))
         product, addend = np.broadcast_arrays(x * y, z)
     # At least one dimension and contiguous, so that the bit view and the masked assignment work on scalars too.
     shape = product.shape

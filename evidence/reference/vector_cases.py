@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ class Case:
     inputs: tuple[VectorInput, ...]
     opset: int = 17
     version: str = "CA-1.1"
-    required: frozenset[str] = field(default_factory=frozenset)
 
 
 def random(name: str, *shape: int, kind: str = "unit", shift: int = 0, constant: bool = False) -> VectorInput:

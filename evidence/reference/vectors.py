@@ -183,7 +183,7 @@ def write(path: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 done, 1 a vector differs or would change, 2 the file cannot be read."""
+    """Command line; 0 done, 1 a vector differs or would change, 2 the file cannot be read or written."""
     parser = argparse.ArgumentParser(prog="python -m evidence.reference.vectors", description=__doc__)
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--check", type=Path, metavar="FILE")
@@ -195,6 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ReferenceError as error:
             print(error, file=sys.stderr)
             return 1
+        except OSError as error:
+            print(f"{options.write}: cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
         return 0
     try:
         vectors = load_vectors(options.check)

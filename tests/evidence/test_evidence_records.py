@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from conftest import SOURCES, stage_results
+from evidence_samples import SOURCES, stage_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -93,5 +93,10 @@ def test_unreadable_files_give_one_sentence(tmp_path: Path, text: str, capsys: p
         load_vectors(tmp_path / "absent.json")
 
 
+def test_unwritable_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--write", str(tmp_path / "no" / "such" / "folder.json")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
 def test_first_difference_of_nothing_is_none() -> None:
     assert first_difference([]) is None

@@ -102,6 +102,12 @@ def test_self_test_finds_a_wrong_description(build_engine: Callable[..., sample.
     assert "element count" in build_engine(X86, files).refused(1, "--self-test")
 
 
+def test_more_tensors_than_the_runtime_holds_are_refused(build_engine: Callable[..., sample.Engine]):
+    files = sample.two_inputs(X86.triple)
+    files["engine.c"] = files["engine.c"].replace(b"sizeof outputs / sizeof outputs[0], inputs", b"65, inputs")
+    assert "2 inputs and 65 outputs" in build_engine(X86, files).refused(4, "--version")
+
+
 @pytest.mark.parametrize(
     ("good", "bad", "check"),
     [

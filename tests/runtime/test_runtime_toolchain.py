@@ -17,8 +17,8 @@ from compiler_kernels.targets import registry
 from compiler_kernels.targets.registry import TARGETS, alias_note, grade, resolve_target, runner
 from compiler_kernels.toolchain import doctor as doctor_module
 from compiler_kernels.toolchain import elf
-from compiler_kernels.toolchain.driver import run_sealed
 from compiler_kernels.toolchain.gcc import GccDriver, find_gcc
+from compiler_kernels.toolchain.sealed import run_sealed
 from compiler_kernels.toolchain.sources import RUNTIME_UNITS, runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver, warm, zig_executable, zig_version
 
@@ -242,4 +242,4 @@ def test_doctor_rows():
 def test_warm_reports_each_target():
     lines: list[str] = []
     warm(TARGETS.values(), lines.append)
-    assert [next(t for t in TARGETS if t in line) for line in lines] == list(TARGETS)
+    assert [next(t for t in TARGETS if t in line) for line in sorted(lines)] == sorted(TARGETS)

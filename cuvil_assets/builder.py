@@ -1,0 +1,228 @@
+"""A build from start to delivery: the assets run in this process, on the instance the user interface shows."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler_kernels.errors import CuvilError, UsageError, VerificationFailed
+from compiler_kernels.stage import Json, StageResult
+from cuvil_assets import chain
+from cuvil_assets.delivery import Content, check_output, deliver, planned
+from cuvil_assets.execution import Build, cpu_seconds
+from cuvil_assets.files import write_atomic
+from cuvil_assets.home import Home, current_home
+from cuvil_assets.inputs import BuildOptions, make_request
+from cuvil_assets.progress import Listener, Silent, listening
+from cuvil_assets.records import Recorded
+from cuvil_assets.request import save_request
+from evidence.keys import init_keys
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+
+@dataclass(frozen=True)
+class BuildOutcome:
+    """What was delivered: paths by kind, and the facts a summary quotes."""
+
+    files: Mapping[str, Path]
+    facts: Mapping[str, Json]
+
+    @property
+    def engine(self) -> Path:
+        return self.files["bin"]
+
+    @property
+    def proof(self) -> Path:
+        return self.files["proof"]
+
+
+def build(options: BuildOptions, listener: Listener | None = None, verbose: bool = False) -> BuildOutcome:
+    """Build, verify and deliver the engine of ``options``.
+
+    Raises the ``CuvilError`` of the stage that refused; nothing is written beside the output then. A key set is made
+    under the home when there is none (fact ``keys_created``).
+    """
+    wall = time.perf_counter()
+    check_output(options.output, options.emit, {"model": options.model, "policy": options.policy})
+    home = current_home()
+    request = make_request(options, home)
+    keys = init_keys(home.root)
+    save_request(home, request)
+    work = Build(home, request, options.use_cache)
+    heard = _Notes(listener or Silent())
+    with _locked(home), listening(heard):
+        _run(work, heard, verbose)
+    results = {name: work.records.read(name) for name in chain.NAMES}
+    paths = planned(options.output, options.emit)
+    deliver(_contents(paths, {name: recorded.result for name, recorded in results.items()}, request.target))
+    facts: dict[str, Json] = {
+        **_facts(results),
+        "build": request.build_id,
+        "partition": request.partition,
+        "keys": str(keys.folder),
+        "keys_created": keys.created,
+        "stages": {
+            name: {
+                "cache_hit": item.cache_hit,
+                "cpu_seconds": round(item.cpu_seconds, 3),
+                "wall_seconds": round(item.wall_seconds, 3),
+            }
+            for name, item in results.items()
+        },
+        # of this process and its children, from its start: Python, imports, Dagster, stages, delivery
+        "cpu_seconds_total": round(cpu_seconds(), 3),
+        "cpu_seconds_stages": round(sum(item.cpu_seconds for item in results.values()), 3),
+        "wall_seconds": round(time.perf_counter() - wall, 3),
+    }
+    return BuildOutcome(paths, facts)
+
+
+class _Notes:
+    """Passes everything on and remembers which checks failed."""
+
+    def __init__(self, other: Listener) -> None:
+        self.other = other
+        self.failed: list[tuple[str, str, str]] = []
+
+    def started(self, stage: str) -> None:
+        self.other.started(stage)
+
+    def finished(self, stage: str, recorded: Recorded) -> None:
+        self.other.finished(stage, recorded)
+
+    def check_failed(self, stage: str, check: str, sentence: str) -> None:
+        self.failed.append((stage, check, sentence))
+        self.other.check_failed(stage, check, sentence)
+
+
+def _run(work: Build, heard: _Notes, verbose: bool) -> None:
+    """Run the job ``build`` for the partition of ``work``; an error inside a step surfaces as what it was."""
+    import dagster as dg
+
+    from cuvil_assets.assets import BUILD_TAG, BYPASS, CACHE_TAG, MODEL_VERSIONS
+    from cuvil_assets.definitions import JOB, defs
+
+    request = work.request
+    tags = {BUILD_TAG: request.build_id, "cuvil/target": request.target}
+    if not work.use_cache:
+        tags[CACHE_TAG] = BYPASS
+    level = "INFO" if verbose else "CRITICAL"
+    with open_instance(work.home) as instance:
+        instance.add_dynamic_partitions(str(MODEL_VERSIONS.name), [request.model_version])
+        key = dg.MultiPartitionKey({"model_version": request.model_version, "target": request.target})
+        try:
+            defs.resolve_job_def(JOB).execute_in_process(
+                instance=instance,
+                partition_key=key,
+                tags=tags,
+                run_config={"loggers": {"console": {"config": {"log_level": level}}}},
+            )
+        except Exception as error:
+            raise _cause(error, heard, work) from error
+
+
+def _cause(error: BaseException, heard: _Notes, work: Build) -> BaseException:
+    """The ``CuvilError`` behind a failed step, a failed check as ``VerificationFailed``, or the error itself."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, CuvilError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    if heard.failed:
+        stage, check, sentence = heard.failed[0]
+        name = "equivalence" if stage == "equivalence" else f"{stage}-{check}".replace("_", "-")
+        return VerificationFailed(name, sentence if stage == "equivalence" else f"check {check} of {stage}: {sentence}")
+    return error
+
+
+@contextmanager
+def open_instance(home: Home) -> Iterator[dg.DagsterInstance]:
+    """The persistent Dagster instance of ``home``, made on first use."""
+    import dagster as dg
+
+    prepare_instance(home)
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        yield instance
+
+
+def prepare_instance(home: Home) -> Path:
+    """DAGSTER_HOME of ``home`` with its dagster.yaml, which is copied once and never overwritten."""
+    folder = home.ensure(home.dagster)
+    settings = folder / "dagster.yaml"
+    if not settings.exists():
+        try:
+            write_atomic(settings, Path(__file__).with_name("dagster.yaml").read_bytes())
+        except OSError as error:
+            raise UsageError(f"{settings}: cannot be written ({error.strerror}); set CUVIL_HOME elsewhere") from error
+    return folder
+
+
+@contextmanager
+def _locked(home: Home) -> Iterator[None]:
+    """One build at a time per home: Dagster's SQLite files allow one writer."""
+    path = home.ensure(home.dagster) / ".build.lock"
+    try:
+        stream = path.open("a")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be opened ({error.strerror}); set CUVIL_HOME elsewhere") from error
+    with stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _contents(
+    paths: Mapping[str, Path], results: Mapping[str, StageResult], target: str
+) -> dict[Path, tuple[Content, int]]:
+    """Content and mode of every path; the libraries are compiled here and are not part of the proof."""
+    found: dict[Path, tuple[Content, int]] = {
+        paths["proof"]: (results[chain.BUILD_PROOF].principal.data, 0o644),
+        paths["equivalence"]: (results["equivalence"].principal.data, 0o644),
+        paths["bin"]: (results["engine"].principal.data, 0o755),
+    }
+    if {"src", "so", "lib"} & set(paths):
+        from compiler_kernels.targets.registry import resolve_target
+        from compiler_kernels.toolchain.sources import runtime_sources
+        from compiler_kernels.toolchain.zig import ZigDriver
+
+        generated = {item.name: item.data for item in results["generated_source"].artifacts}
+        runtime = runtime_sources()
+        sources = {**runtime, **generated}
+        headers = {name: data for name, data in runtime.items() if name.endswith(".h")}
+        if "src" in paths:
+            found[paths["src"]] = (sources, 0o644)
+        if "so" in paths:
+            found[paths["so"]] = (ZigDriver().build({**headers, **generated}, resolve_target(target), "so").data, 0o755)
+        if "lib" in paths:
+            library = ZigDriver().build({**headers, **generated}, resolve_target(target), "lib")
+            found[paths["lib"]] = (library.data, 0o644)
+        if "header" in paths:
+            found[paths["header"]] = (headers["cuvil_engine.h"], 0o644)
+    return found
+
+
+def _facts(results: Mapping[str, Recorded]) -> dict[str, Json]:
+    engine, equivalence = results["engine"].result, results["equivalence"].result
+    proof = results[chain.BUILD_PROOF].result
+    errors = equivalence.facts["errors"]
+    ratio = errors.get("rms_ratio_geometric_mean") if isinstance(errors, dict) else None
+    largest = errors.get("rms_ratio_largest") if isinstance(errors, dict) else None
+    return {
+        "target": str(results["generated_source"].result.config["target"]),
+        "engine_sha3_512": engine.principal.sha3_512,
+        "engine_bytes": len(engine.principal.data),
+        "arena_bytes": results["ir_l2"].result.facts["arena_bytes"],
+        "frozen_graph_sha3_512": results["frozen_graph"].result.principal.sha3_512,
+        "equivalence": equivalence.facts["verdict"],
+        "equivalence_grade": equivalence.facts["grade"],
+        "equivalence_inputs": equivalence.facts["inputs"],
+        "rms_error_ratio_to_onnxruntime": ratio,
+        "largest_rms_error_ratio_to_onnxruntime": largest,
+        "proof_payload_sha3_512": proof.facts["payload_sha3_512"],
+    }

@@ -1,0 +1,56 @@
+"""The stages an asset exists for, in build order, and what each takes from which."""
+
+from __future__ import annotations
+
+from compiler_kernels.stages.backend import ENGINE, GENERATED_SOURCE, IR_L1, IR_L2
+from compiler_kernels.stages.base import Stage, source_digest
+from compiler_kernels.stages.frontend import FROZEN_GRAPH, IR_L0, SOURCE_MODEL
+from evidence.equivalence import EQUIVALENCE
+
+STAGES: tuple[Stage, ...] = (
+    SOURCE_MODEL,
+    IR_L0,
+    FROZEN_GRAPH,
+    IR_L1,
+    IR_L2,
+    GENERATED_SOURCE,
+    ENGINE,
+    EQUIVALENCE,
+)
+BY_NAME = {stage.name: stage for stage in STAGES}
+BUILD_PROOF = "build_proof"
+NAMES = (*BY_NAME, BUILD_PROOF)
+PROOF_DESCRIPTION = "The signed statement about the engine: what went in, what each stage did, what was compared."
+
+
+def proof_code_version() -> str:
+    """Code version of ``build_proof``: the source code of the room ``evidence`` takes part in it."""
+    return f"1+{source_digest('evidence')[:16]}"
+
+
+def code_version(name: str) -> str:
+    return proof_code_version() if name == BUILD_PROOF else BY_NAME[name].code_version
+
+
+def description(name: str) -> str:
+    return PROOF_DESCRIPTION if name == BUILD_PROOF else BY_NAME[name].description
+
+
+def upstream(name: str) -> tuple[str, ...]:
+    """Stages that ``name`` reads, in build order."""
+    if name == BUILD_PROOF:
+        return tuple(BY_NAME)
+    read = {artifact.partition("/")[0] for artifact in BY_NAME[name].reads}
+    return tuple(other for other in NAMES if other in read)
+
+
+def ancestors(name: str) -> tuple[str, ...]:
+    """Stages ``name`` depends on directly or through others, in build order."""
+    found: set[str] = set()
+    waiting = list(upstream(name))
+    while waiting:
+        other = waiting.pop()
+        if other not in found:
+            found.add(other)
+            waiting += upstream(other)
+    return tuple(other for other in NAMES if other in found)

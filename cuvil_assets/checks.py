@@ -1,0 +1,135 @@
+"""What each asset is checked for, on the artefacts themselves, whether they were computed or came from the cache."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_kernels.errors import CuvilError
+from compiler_kernels.ir.parser import parse_module
+from compiler_kernels.ir.text import print_module
+from compiler_kernels.ir.verify import verify
+from compiler_kernels.policy import policy_from_json
+from compiler_kernels.stage import StageResult
+from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.toolchain.driver import ALLOCATORS
+from compiler_kernels.toolchain.elf import read_sections
+from cuvil_assets.chain import BUILD_PROOF
+from cuvil_assets.execution import Build, difference
+from evidence.reference import load_graph
+from evidence.verify import verify_engine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``passed`` with one sentence; ``warning`` marks a check that could not be made and blocks nothing."""
+
+    passed: bool
+    sentence: str
+    warning: bool = False
+
+
+Check = Callable[[Build, StageResult], Outcome]
+
+
+def policy_canonical(build: Build, result: StageResult) -> Outcome:
+    """``policy.json`` reads back to exactly its own bytes."""
+    try:
+        policy_from_json(result.artifact("policy.json").data)
+    except CuvilError as error:
+        return Outcome(False, str(error))
+    return Outcome(True, "policy.json reads back to its own bytes")
+
+
+def ir_round_trip(build: Build, result: StageResult) -> Outcome:
+    """The IR verifies against the rules of its level, and parsing then printing gives the same bytes."""
+    try:
+        module = parse_module(result.principal.text)
+        verify(module)
+    except (CuvilError, ValueError) as error:
+        return Outcome(False, f"{result.principal.name} does not verify: {error}")
+    same = print_module(module).encode() == result.principal.data
+    found = "verifies and reads back to its own bytes" if same else "does not read back to its own bytes"
+    return Outcome(same, f"{result.principal.name} {found}")
+
+
+def independent_reader(build: Build, result: StageResult) -> Outcome:
+    """The independent reference reads the frozen graph, and finds as many operations as the text form has."""
+    graph = load_graph(result.artifact("frozen_graph.json").data, result.artifact("weights.bin").data)
+    listed = len(parse_module(result.principal.text).main.ops)
+    same = len(graph.nodes) == listed
+    return Outcome(same, f"the independent reader finds {len(graph.nodes)} operations, the text form has {listed}")
+
+
+def memory_plan(build: Build, result: StageResult) -> Outcome:
+    """The arena is at least as large as the largest set of buffers alive at one time."""
+    plan = json.loads(result.artifact("memory.json").data)
+    arena, bound = int(plan["arena_bytes"]), int(plan["lower_bound_bytes"])
+    return Outcome(arena >= bound, f"the arena has {arena} bytes; buffers alive at one time need {bound}")
+
+
+def no_allocation(build: Build, result: StageResult) -> Outcome:
+    """The generated program names no allocator."""
+    found = sorted(ALLOCATORS & set(re.findall(r"\w+", result.principal.text)))
+    return Outcome(not found, f"engine.c names {', '.join(found) or 'no allocator'}")
+
+
+def no_allocator_linked(build: Build, result: StageResult) -> Outcome:
+    """The linker's symbol table, before it was stripped, held no allocator."""
+    linked = json.loads(result.artifact("build.json").data)["allocator_linked"]
+    return Outcome(linked is False, "no allocator is linked" if linked is False else "an allocator is linked")
+
+
+def static_executable(build: Build, result: StageResult) -> Outcome:
+    """An ELF file for the target's machine without interpreter and dynamic section, of the size that was recorded."""
+    data = result.principal.data
+    sections = {section.name for section in read_sections(data)}
+    machine = int.from_bytes(data[18:20], "little")
+    target = resolve_target(build.request.target)
+    fine = (
+        machine == target.elf_machine
+        and not {".interp", ".dynamic"} & sections
+        and len(data) == result.facts["engine_bytes"]
+    )
+    kind = "a static" if fine else "not a static"
+    return Outcome(fine, f"{kind} {target.machine} executable of {len(data)} bytes")
+
+
+def bits_equal(build: Build, result: StageResult) -> Outcome:
+    """Every output value of the engine has the bits of the independent reference."""
+    report = json.loads(result.principal.data)
+    if report["verdict"] == "not executed":
+        return Outcome(False, "not executed: this machine cannot run the target, so nothing was compared", warning=True)
+    if report["verdict"] != "passed" or report["differing_values"] or not report["compared_values"]:
+        return Outcome(False, difference(result.facts, build.request.engine_name))
+    return Outcome(True, f"{report['compared_values']} values on {report['inputs']} inputs equal bit for bit")
+
+
+def proof_verifies(build: Build, result: StageResult) -> Outcome:
+    """The proof verifies offline beside the engine of this build, against the trust root of this home."""
+    engine = build.records.read("engine").result.principal
+    with tempfile.TemporaryDirectory(prefix="cuvil-verify-") as folder:
+        path = Path(folder) / build.request.engine_name
+        path.write_bytes(engine.data)
+        proof = Path(folder) / "proof.json"
+        proof.write_bytes(result.principal.data)
+        report = verify_engine(path, proof)
+    failed = "; ".join(f"{item.name}: {item.sentence}" for item in report.failures)
+    return Outcome(report.ok, f"all {len(report.checks)} checks hold" if report.ok else failed)
+
+
+CHECKS: dict[str, dict[str, Check]] = {
+    "source_model": {"policy_canonical": policy_canonical},
+    "ir_l0": {"ir_round_trip": ir_round_trip},
+    "frozen_graph": {"ir_round_trip": ir_round_trip, "independent_reader": independent_reader},
+    "ir_l1": {"ir_round_trip": ir_round_trip},
+    "ir_l2": {"ir_round_trip": ir_round_trip, "memory_plan": memory_plan},
+    "generated_source": {"no_allocation": no_allocation},
+    "engine": {"no_allocator_linked": no_allocator_linked, "static_executable": static_executable},
+    "equivalence": {"bits_equal": bits_equal},
+    BUILD_PROOF: {"proof_verifies": proof_verifies},
+}

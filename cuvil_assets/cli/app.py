@@ -1,0 +1,193 @@
+"""The commands and their options; each command's work is in a module of its own, loaded when the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="cuvil",
+    help="Compiles a medical-imaging model and a clinical policy into a deterministic engine with its evidence.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(keys_app, name="keys")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"cuvil {version('cuvil')}")
+        except PackageNotFoundError:
+            print("cuvil (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Compiles a medical-imaging model and a clinical policy into a deterministic engine with its evidence."""
+
+
+@app.command()
+def build(
+    model: Annotated[Path, typer.Option(metavar="FILE", help="The ONNX model.", show_default=False)],
+    policy: Annotated[Path, typer.Option(metavar="FILE", help="The clinical policy (YAML).", show_default=False)],
+    target: Annotated[
+        str, typer.Option(metavar="TRIPLE", help="The target; `cuvil doctor` lists them.", show_default=False)
+    ],
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="The engine to write; its evidence goes beside it.", show_default=False)
+    ],
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=1,1,28,28", help="Shape of an input whose model leaves it open; may be repeated."),
+    ] = None,
+    emit: Annotated[str, typer.Option(metavar="LIST", help="Further outputs, separated by commas: src, so, lib.")] = "",
+    equivalence_inputs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Inputs on which engine and reference are compared; chosen by the model's size if absent."
+        ),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Run every stage, whatever was computed before.")
+    ] = False,
+    json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show Dagster's own messages.")] = False,
+) -> None:
+    """Compile a model into a signed engine."""
+    from cuvil_assets.cli import build as command
+    from cuvil_assets.inputs import BuildOptions, parse_emit, parse_input_shapes
+
+    command.run(
+        BuildOptions(
+            model,
+            policy,
+            target,
+            output,
+            parse_input_shapes(input_shape or []),
+            parse_emit(emit),
+            equivalence_inputs,
+            use_cache=not no_cache,
+        ),
+        as_json=json,
+        verbose=verbose,
+    )
+
+
+@app.command()
+def run(
+    engine: EngineFile,
+    output_dir: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where the outputs go, one .npy file each.", show_default=False)
+    ],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FILE.npy", help="An input; NAME is needed when the engine has several."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run an engine, under an emulator where this machine needs one; ends with the engine's own exit code."""
+    from cuvil_assets.cli import run as command
+
+    command.run(engine, input or [], output_dir, json)
+
+
+@app.command()
+def verify(
+    engine: EngineFile,
+    proof: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The proof; beside the engine if absent.", show_default=False)
+    ] = None,
+    trust_root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check an engine against its proof, offline."""
+    from cuvil_assets.cli import verify as command
+
+    command.run(engine, proof, trust_root, json)
+
+
+@app.command()
+def explain(
+    engine: EngineFile,
+    ir: Annotated[str, typer.Option(metavar="LEVEL", help="Print the whole IR of a level: l0, frozen, l1 or l2.")] = "",
+    node: Annotated[
+        str, typer.Option(metavar="NAME", help="Follow one node of the model down to its C function.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Show what became of the model: nodes, IR levels, C functions."""
+    from cuvil_assets.cli import explain as command
+
+    command.run(engine, ir, node, json)
+
+
+@app.command()
+def demo(
+    output_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is written.")] = Path(
+        "demo-output"
+    ),
+    target: Annotated[str, typer.Option(metavar="TRIPLE", help="The target; the one of this machine if absent.")] = "",
+    json: Json = False,
+) -> None:
+    """Build and run the shipped model of vessels in a fundus photograph; a demonstration, not a clinical model."""
+    from cuvil_assets.cli import demo as command
+
+    command.run(output_dir, target, json)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what this machine offers: compiler, targets, emulators."""
+    from cuvil_assets.cli import machine as command
+
+    command.doctor(json)
+
+
+@app.command()
+def setup(json: Json = False) -> None:
+    """Prepare the compiler for every target, so that a build takes seconds."""
+    from cuvil_assets.cli import machine as command
+
+    command.setup(json)
+
+
+@app.command()
+def ui(
+    port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port on 127.0.0.1.")] = 3000,
+    no_daemon: Annotated[
+        bool, typer.Option("--no-daemon", help="Leave out the process that runs queued runs.")
+    ] = False,
+) -> None:
+    """Show all builds in Dagster's web interface, offline, on this machine only."""
+    from cuvil_assets.cli import ui as command
+
+    command.run(port, daemon=not no_daemon)
+
+
+@keys_app.command("init")
+def keys_init(json: Json = False) -> None:
+    """Make a development key set and its trust root, unless one is there."""
+    from cuvil_assets.cli import machine as command
+
+    command.keys_init(json)

@@ -1,0 +1,90 @@
+"""``cuvil build``: progress lines while the assets run, a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from compiler_kernels.stage import Json
+from compiler_kernels.targets.registry import alias_note
+from cuvil_assets.builder import BuildOutcome, build
+from cuvil_assets.cli.outcome import note, print_json
+from cuvil_assets.inputs import BuildOptions
+from cuvil_assets.records import Recorded
+
+
+class Progress:
+    """One line per stage on standard error: rewritten in place on a terminal, plain elsewhere."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.began = 0.0
+
+    def started(self, stage: str) -> None:
+        self.began = time.perf_counter()
+        if self.terminal:
+            print(f"  {stage} ...", end="", file=sys.stderr, flush=True)
+
+    def finished(self, stage: str, recorded: Recorded) -> None:
+        how = "from the cache" if recorded.cache_hit else f"{time.perf_counter() - self.began:.1f} s"
+        start = "\r\x1b[K" if self.terminal else ""
+        print(f"{start}  {stage:17} {how}", file=sys.stderr, flush=True)
+
+    def check_failed(self, stage: str, check: str, sentence: str) -> None:
+        print(f"  {stage:17} check {check} failed", file=sys.stderr, flush=True)
+
+
+def run(options: BuildOptions, *, as_json: bool, verbose: bool) -> None:
+    """Build and report. Raises ``CuvilError``."""
+    remark = alias_note(options.target)
+    if remark and not as_json:
+        note(remark)
+    progress = None if as_json else Progress()
+    try:
+        outcome = build(options, progress, verbose)
+    except BaseException:
+        if progress is not None and progress.terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        raise
+    if as_json:
+        print_json({**document(outcome), **({"note": remark} if remark else {})})
+        return
+    if outcome.facts["keys_created"]:
+        note(f"made development keys in {outcome.facts['keys']}: they show what belongs together, not who made it")
+    print(summary(outcome))
+
+
+def document(outcome: BuildOutcome) -> dict[str, Json]:
+    """The one object of ``--json``."""
+    return {"files": {kind: str(path) for kind, path in outcome.files.items()}, **outcome.facts}
+
+
+def summary(outcome: BuildOutcome) -> str:
+    """About ten lines for people."""
+    facts: Any = outcome.facts
+    verdict = f"{facts['equivalence']} ({facts['equivalence_grade']}, {facts['equivalence_inputs']} inputs)"
+    rows = [
+        ("engine", f"{outcome.engine} ({facts['engine_bytes']:,} bytes, for {facts['target']})"),
+        ("", f"sha3-512:{facts['engine_sha3_512']}"),
+        ("memory", f"{facts['arena_bytes']:,} bytes for intermediate values, no allocation"),
+        ("equivalence", f"{verdict} with the independent reference, bit for bit"),
+        ("accuracy", _accuracy(facts)),
+        ("proof", f"{outcome.proof} (SM2 and P-384 signatures, verified)"),
+        ("report", str(outcome.files["equivalence"])),
+        *((kind, str(path)) for kind, path in outcome.files.items() if kind not in ("bin", "proof", "equivalence")),
+        (
+            "time",
+            f"{facts['wall_seconds']:.1f} s; {facts['cpu_seconds_total']:.1f} CPU-s, of which stages "
+            f"{facts['cpu_seconds_stages']:.1f}",
+        ),
+    ]
+    return "\n".join(f"{name:12} {text}" for name, text in rows)
+
+
+def _accuracy(facts: dict[str, Any]) -> str:
+    ratio = facts["rms_error_ratio_to_onnxruntime"]
+    if ratio is None:
+        return "not compared with onnxruntime (not installed, or no tensor to compare)"
+    largest = facts["largest_rms_error_ratio_to_onnxruntime"]
+    return f"rms error {ratio:.2f} x onnxruntime's (geometric mean over tensors), at most {largest:.2f} x"

@@ -1,0 +1,37 @@
+"""``cuvil verify``: the table of checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compiler_kernels.errors import UsageError
+from cuvil_assets.cli.outcome import print_json
+from evidence.keys import default_trust_root
+from evidence.report import VerifyReport
+from evidence.verify import verify_engine
+
+
+def run(engine: Path, proof: Path | None, trust_root: Path | None, as_json: bool) -> int:
+    """Verify and print. Raises ``VerificationFailed`` named after the first failed check."""
+    if engine.is_dir():
+        raise UsageError(f"{engine}: is a directory, not an engine; give the engine file")
+    if trust_root is None and not default_trust_root().exists():
+        raise UsageError(
+            f"{default_trust_root()}: this machine has no trust root; give --trust-root FILE with the keys you trust, "
+            "or run `cuvil keys init` to make development keys"
+        )
+    report = verify_engine(engine, proof, trust_root)
+    if as_json:
+        first = {} if report.ok else {"error": "VerificationFailed", "check": _first(report)}
+        print_json({**report.to_json(), **first})
+        return 0 if report.ok else 1
+    for item in report.checks:
+        print(f"{item.status:12} {item.name:24} {item.sentence}")
+    print(f"trust: {report.trust}" + (f" (grade {report.trust_grade})" if report.trust == "given" else ""))
+    report.raise_if_failed()
+    print(f"{engine}: verified")
+    return 0
+
+
+def _first(report: VerifyReport) -> str:
+    return next((item.name for item in report.checks if item.status != "ok"), "")

@@ -21,15 +21,15 @@ static unsigned long long enabled_state(void) {
     return (unsigned long long)high << 32 | low;
 }
 
-static void note_missing(char list[160], unsigned has, const char *name) {
+static void note_missing(char list[CUVIL_MISSING_MAX], unsigned has, const char *name) {
     if (has) return;
     size_t used = strlen(list);
-    snprintf(list + used, 160 - used, "%s%s", used ? ", " : "", name);
+    snprintf(list + used, CUVIL_MISSING_MAX - used, "%s%s", used ? ", " : "", name);
 }
 
-void cuvil_require_cpu(void) {
+void cuvil_missing_features(char missing[CUVIL_MISSING_MAX]) {
     unsigned a = 0, b = 0, c = 0, d = 0, b7 = 0, c1 = 0, c81 = 0;
-    char missing[160] = "";
+    missing[0] = 0;
     if (__get_cpuid(1, &a, &b, &c, &d)) c1 = c;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) b7 = b;
     if (__get_cpuid(0x80000001u, &a, &b, &c, &d)) c81 = c;
@@ -44,6 +44,11 @@ void cuvil_require_cpu(void) {
     /* bits 1 and 2 of XCR0: the operating system saves XMM and YMM registers */
     if (c1 & 1u << 28 && (!(c1 & 1u << 27) || (enabled_state() & 6u) != 6u))
         note_missing(missing, 0, "AVX enabled by the operating system");
+}
+
+void cuvil_require_cpu(void) {
+    char missing[CUVIL_MISSING_MAX];
+    cuvil_missing_features(missing);
     if (missing[0])
         cuvil_fail(CUVIL_UNSUPPORTED, "cpu",
                    "this engine is compiled for x86-64-v3 and this processor lacks %s: run it on an Intel Haswell, AMD "
@@ -54,6 +59,10 @@ void cuvil_require_cpu(void) {
 #else
 
 /* Fused multiply-add and Advanced SIMD are part of the AArch64 baseline. */
+void cuvil_missing_features(char missing[CUVIL_MISSING_MAX]) {
+    missing[0] = 0;
+}
+
 void cuvil_require_cpu(void) {}
 
 #endif

@@ -12,6 +12,7 @@
 
 #define CUVIL_FLOAT32 1     /* IEEE 754 binary32, little-endian; the number is ONNX's TensorProto.DataType */
 #define CUVIL_MAX_RANK 8
+#define CUVIL_MAX_THREADS 16
 #define CUVIL_MAX_TENSORS 64 /* inputs or outputs of one engine; the generator refuses more */
 
 /* One input or output. shape[0..rank-1] in elements, C order; count is their product (1 for rank 0).
@@ -62,8 +63,9 @@ typedef struct {
     float *scratch; /* max_threads areas of scratch_floats each */
     long scratch_floats;
     int max_threads;
-    /* One thread, best supported variant. Reads every input buffer, writes every output buffer, leaves the input buffers unchanged. Sets the floating-point
-     * environment on entry and restores the caller's on return (cuvil_fpenv.h). No guard runs inside. */
+    /* One thread, best supported variant. Reads every input buffer, writes every output buffer, leaves the input buffers
+     * unchanged. Sets the floating-point environment on entry and restores the caller's on return (cuvil_fpenv.h). No
+     * guard runs inside. */
     void (*infer)(void);
 } cuvil_engine;
 

@@ -50,7 +50,43 @@ static void put_tensors_text(const char *kind, const cuvil_tensor *tensors, int 
     }
 }
 
-void cuvil_print_version(const cuvil_engine *engine) {
+/* The steps of the variant in force. On a processor the generated code cannot run on nothing is selected, and the steps
+ * shown are those of the last variant: supported() is generated code. */
+static void put_variants(const cuvil_engine *engine, const char *isa) {
+    char missing[CUVIL_MISSING_MAX];
+    cuvil_missing_features(missing);
+    const cuvil_variant *chosen = missing[0] ? NULL : cuvil_choose_variant(engine, isa);
+    const cuvil_variant *shown = chosen ? chosen : engine->variants + engine->variant_count - 1;
+    if (!cuvil_json) {
+        cuvil_putf("%-15s", "isas");
+        for (int v = 0; v < engine->variant_count; v++) cuvil_putf(" %s", engine->variants[v].isa);
+        cuvil_putf("\n%-15s %s\n%-15s %d\n", "isa", chosen ? chosen->isa : "none: see --self-test", "max_threads",
+                   cuvil_most_threads(engine));
+        return;
+    }
+    cuvil_put("\"isas\": [");
+    for (int v = 0; v < engine->variant_count; v++) {
+        cuvil_put(v ? ", " : "");
+        cuvil_put_json_string(engine->variants[v].isa);
+    }
+    cuvil_put("], \"isa\": ");
+    if (chosen) {
+        cuvil_put_json_string(chosen->isa);
+    } else {
+        cuvil_put("null");
+    }
+    cuvil_putf(", \"max_threads\": %d, \"steps\": [", cuvil_most_threads(engine));
+    for (int s = 0; s < engine->step_count; s++) {
+        cuvil_put(s ? ", {" : "{");
+        put_member("kernel", shown->steps[s].kernel);
+        cuvil_putf("\"items\": %d, \"node\": ", shown->steps[s].items);
+        cuvil_put_json_string(shown->steps[s].node);
+        cuvil_put("}");
+    }
+    cuvil_put("], ");
+}
+
+void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
     const char *const fields[][2] = {
         {"model", engine->model},
         {"model_version", engine->model_version},
@@ -65,6 +101,7 @@ void cuvil_print_version(const cuvil_engine *engine) {
         cuvil_put("{");
         for (size_t i = 0; i < field_count; i++) put_member(fields[i][0], fields[i][1]);
         cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, ", engine->weights_size, engine->arena_bytes);
+        put_variants(engine, isa);
         put_tensors_json("inputs", engine->inputs, engine->input_count, 0);
         cuvil_put(", ");
         put_tensors_json("outputs", engine->outputs, engine->output_count, 1);
@@ -73,6 +110,7 @@ void cuvil_print_version(const cuvil_engine *engine) {
     }
     for (size_t i = 0; i < field_count; i++) cuvil_putf("%-15s %s\n", fields[i][0], fields[i][1]);
     cuvil_putf("%-15s %lu\n%-15s %lu\n", "weights_bytes", engine->weights_size, "arena_bytes", engine->arena_bytes);
+    put_variants(engine, isa);
     put_tensors_text("input", engine->inputs, engine->input_count);
     put_tensors_text("output", engine->outputs, engine->output_count);
 }

@@ -5,18 +5,6 @@
 
 #include "cuvil_fpenv.h"
 
-#if defined(__AVX512F__) && defined(__AVX512VL__)
-const char *const cuvil_isa = "x86-64-v4";
-#elif defined(__AVX2__) && defined(__FMA__)
-const char *const cuvil_isa = "x86-64-v3";
-#elif defined(__x86_64__)
-const char *const cuvil_isa = "x86-64";
-#elif defined(__aarch64__)
-const char *const cuvil_isa = "armv8-a";
-#else
-#error "cuvil_isa.c does not know this processor"
-#endif
-
 static uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);

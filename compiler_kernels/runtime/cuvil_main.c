@@ -7,16 +7,19 @@
 static const cuvil_engine *const engine = &cuvil_engine_instance;
 
 static const char usage[] =
-    "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--json]\n"
-    "       ENGINE --bench N [--input [NAME=]X.npy ...] [--json]\n"
-    "       ENGINE --self-test [--json] | --version [--json] | --help\n"
+    "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--threads N] [--isa NAME] [--json]\n"
+    "       ENGINE --bench N [--input [NAME=]X.npy ...] [--threads N] [--isa NAME] [--json]\n"
+    "       ENGINE --self-test [--json] | --version [--isa NAME] [--json] | --help\n"
     "\n"
     "  --input      one float32 .npy file (C order, the compiled shape) per input; NAME= may be left out when\n"
     "               the engine has one input\n"
     "  --output-dir receives one .npy file per output, all or none; its last component is created if missing\n"
     "  --bench N    times N runs (1 to 100000) without guards, after one that is not counted; inputs not given are zero\n"
+    "  --threads N  computes with N threads (1 if not given); the result has the same bits for every N\n"
+    "  --isa NAME   uses the kernels for this instruction set instead of the best one the processor supports;\n"
+    "               --version lists them\n"
     "  --self-test  checks the embedded weights and the floating-point unit\n"
-    "  --version    prints what was compiled\n"
+    "  --version    prints what was compiled; with --json also the kernel of every step\n"
     "  --json       prints one JSON object on standard output, also for an error\n"
     "\n"
     "exit codes: 0 done; 1 self-test failed; 2 usage, unreadable file, wrong shape or dtype, unwritable output;\n"
@@ -25,8 +28,8 @@ static const char usage[] =
 enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_HELP };
 
 static const char *input_path[CUVIL_MAX_TENSORS];
-static const char *output_directory, *mode_option;
-static int input_given;
+static const char *output_directory, *mode_option, *isa_name;
+static int input_given, threads;
 static enum mode mode = MODE_NONE;
 static long bench_runs;
 
@@ -86,6 +89,16 @@ static void set_runs(const char *text) {
         cuvil_fail(CUVIL_USAGE, NULL, "--bench takes a number of runs from 1 to %d, not '%s'", CUVIL_BENCH_MAX, text);
 }
 
+static void set_threads(const char *text) {
+    const int most = cuvil_most_threads(engine);
+    char *end;
+    const long number = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : 0;
+    if (threads) cuvil_fail(CUVIL_USAGE, NULL, "--threads is given twice: give it once");
+    if (number < 1 || number > most || *end)
+        cuvil_fail(CUVIL_USAGE, NULL, "--threads takes a number from 1 to %d, not '%s'", most, text);
+    threads = (int)number;
+}
+
 /* The value of an option, from "--option=value" or the next argument; NULL when argument is another option. */
 static const char *value_of(const char *option, int count, char **arguments, int *at) {
     size_t size = strlen(option);
@@ -114,6 +127,11 @@ static void parse_arguments(int count, char **arguments) {
         } else if ((value = value_of("--input", count, arguments, &at))) {
             add_input(value);
             input_given = 1;
+        } else if ((value = value_of("--threads", count, arguments, &at))) {
+            set_threads(value);
+        } else if ((value = value_of("--isa", count, arguments, &at))) {
+            if (isa_name) cuvil_fail(CUVIL_USAGE, NULL, "--isa is given twice: give it once");
+            isa_name = value;
         } else if ((value = value_of("--output-dir", count, arguments, &at))) {
             if (output_directory) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is given twice: give it once");
             if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is empty: give the path of a directory");
@@ -132,6 +150,10 @@ static void check_arguments(void) {
         cuvil_fail(CUVIL_USAGE, NULL, "%s writes no output: leave out --output-dir", mode_option);
     if (input_given && mode != MODE_RUN && mode != MODE_BENCH)
         cuvil_fail(CUVIL_USAGE, NULL, "%s reads no input: leave out --input", mode_option);
+    if (threads && mode != MODE_RUN && mode != MODE_BENCH)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference: leave out --threads", mode_option);
+    if (isa_name && (mode == MODE_SELF_TEST || mode == MODE_HELP))
+        cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference: leave out --isa", mode_option);
     if (mode != MODE_RUN) return;
     for (int i = 0; i < engine->input_count; i++)
         if (!input_path[i])
@@ -150,7 +172,7 @@ static void load_inputs(void) {
 
 static void run(void) {
     load_inputs();
-    engine->infer();
+    cuvil_infer();
     for (int i = 0; i < engine->output_count; i++) {
         cuvil_canonicalise(engine->output_buffers[i], engine->outputs[i].count);
         cuvil_guard("output", &engine->outputs[i], engine->output_buffers[i]);
@@ -178,11 +200,12 @@ int main(int count, char **arguments) {
     cuvil_output_names(engine);
     if (mode != MODE_VERSION && mode != MODE_HELP) cuvil_require_cpu();
     if (mode == MODE_HELP) cuvil_put(usage);
-    if (mode == MODE_VERSION) cuvil_print_version(engine);
+    if (mode == MODE_VERSION) cuvil_print_version(engine, isa_name);
     if (mode == MODE_SELF_TEST) cuvil_self_test(engine);
+    if (mode == MODE_RUN || mode == MODE_BENCH) cuvil_start(engine, threads ? threads : 1, isa_name);
     if (mode == MODE_BENCH) {
         load_inputs();
-        cuvil_bench(engine, bench_runs);
+        cuvil_bench(bench_runs);
     }
     if (mode == MODE_RUN) run();
     cuvil_flush();

@@ -63,14 +63,28 @@ extern char cuvil_output_digest[CUVIL_MAX_TENSORS][129]; /* SHA3-512 of each fil
 void cuvil_write_outputs(const cuvil_engine *engine, const char *directory);
 
 /* ---- cuvil_cpu.c and cuvil_isa.c ---- */
-void cuvil_require_cpu(void); /* exit 4 when this processor lacks what the generated code was compiled for */
+#define CUVIL_MISSING_MAX 160
+/* Writes the names of what this processor lacks of what the generated code was compiled for; empty when nothing. */
+void cuvil_missing_features(char list[CUVIL_MISSING_MAX]);
+void cuvil_require_cpu(void); /* exit 4 when something is missing */
 /* cuvil_isa.c is compiled with the flags of the generated code: call only after cuvil_require_cpu. */
-extern const char *const cuvil_isa;
 const char *cuvil_fp_problem(const char **check); /* NULL, or a sentence with *check set to the test's name */
 
+/* ---- cuvil_threads.c: call cuvil_require_cpu first, it calls generated code ---- */
+int cuvil_most_threads(const cuvil_engine *engine);
+/* The variant called isa, or the best supported one for NULL. Exit 2 when the engine has no such variant, 4 when this
+ * processor does not support it. */
+const cuvil_variant *cuvil_choose_variant(const cuvil_engine *engine, const char *isa);
+/* Chooses the variant and starts threads - 1 workers (1 <= threads <= cuvil_most_threads), before any input is read. Call once. */
+void cuvil_start(const cuvil_engine *engine, int threads, const char *isa);
+void cuvil_infer(void); /* one inference by all threads, the prepare steps before the first one */
+const cuvil_variant *cuvil_variant_in_use(void);
+int cuvil_threads_in_use(void);
+
 /* ---- cuvil_info.c and cuvil_bench.c ---- */
-void cuvil_print_version(const cuvil_engine *engine);
+/* isa: the value of --isa, or NULL */
+void cuvil_print_version(const cuvil_engine *engine, const char *isa);
 void cuvil_self_test(const cuvil_engine *engine); /* exit 1 on the first failed check */
-void cuvil_bench(const cuvil_engine *engine, long runs);
+void cuvil_bench(long runs);
 
 #endif

@@ -111,11 +111,18 @@ class Driver(ABC):
             "SOURCE_DATE_EPOCH": "0",
         }
 
-    def build(self, sources: Mapping[str, bytes], target: Target, kind: BuildKind = "bin") -> BuildOutput:
+    def build(
+        self,
+        sources: Mapping[str, bytes],
+        target: Target,
+        kind: BuildKind = "bin",
+        isas: Sequence[Isa] | None = None,
+    ) -> BuildOutput:
         """Compile ``sources`` (file name -> bytes: generated files and, for ``bin``, the runtime) for ``target``.
 
         ``bin`` is a static executable, ``so`` a shared library without dependencies, ``lib`` a static library; the
-        last two hold the generated units only and export ``cuvil_engine_instance``. Raises ``CuvilError`` with the
+        last two hold the generated units only and export ``cuvil_engine_instance``. ``isas`` are the instruction sets
+        ``kernels.c`` has sections for, those of the target's processor family if not given. Raises ``CuvilError`` with the
         compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when the temporary directory
         cannot be used.
         """
@@ -126,14 +133,17 @@ class Driver(ABC):
                 raise CuvilError(f"{name!r} is no plain file name for a source: this is a defect of Cuvil")
         try:
             with tempfile.TemporaryDirectory(prefix="cuvil-build-") as root:
-                return self._build_in(Path(root), dict(sorted(sources.items())), target, kind)
+                chosen = VARIANTS[target.machine] if isas is None else tuple(isas)
+                return self._build_in(Path(root), dict(sorted(sources.items())), target, kind, chosen)
         except OSError as error:
             raise UsageError(
                 f"cannot build in the temporary directory {tempfile.gettempdir()}: {error.strerror or error}; "
                 "free some space there or set TMPDIR to another directory"
             ) from error
 
-    def _build_in(self, root: Path, sources: dict[str, bytes], target: Target, kind: BuildKind) -> BuildOutput:
+    def _build_in(
+        self, root: Path, sources: dict[str, bytes], target: Target, kind: BuildKind, kernel_isas: tuple[Isa, ...]
+    ) -> BuildOutput:
         directory = root / "src"
         directory.mkdir()
         for name, data in sources.items():
@@ -152,8 +162,9 @@ class Driver(ABC):
                 flags += ["-Werror"] if name in RUNTIME_UNITS else []
                 flags += [] if kind == "bin" else ["-fPIC"]
                 # kernels.c holds one section per instruction set and is compiled once for each.
-                isas: tuple[Isa | None, ...] = VARIANTS[target.machine] if name == "kernels.c" else (None,)
-                entry.update(cpu=[isa.name if isa else target.cpu for isa in isas], flags=[*flags])
+                isas: tuple[Isa | None, ...] = kernel_isas if name == "kernels.c" else (None,)
+                entry["cpu"] = [isa.name for isa in kernel_isas] if name == "kernels.c" else target.cpu
+                entry["flags"] = [*flags]
                 for isa in isas:
                     objects.append(f"kernels_{isa.name}.o" if isa else f"{name}.o")
                     words = [*self.target_flags(target, generated=True, isa=isa), *flags]

@@ -18,6 +18,7 @@ BASELINE_UNITS = (
     "cuvil_output.c",
     "cuvil_sha3.c",
     "cuvil_text.c",
+    "cuvil_threads.c",
 )
 # Compiled like the generated code, whose floating-point unit they test.
 ENGINE_CPU_UNITS = ("cuvil_isa.c",)

@@ -111,6 +111,13 @@ def test_range_without_finite_refuses_nan_and_output_guard_writes_nothing(build_
         (["--bench", "0"], ["1 to 100000", "'0'"]),
         (["--bench", "12x"], ["'12x'"]),
         (["--bench=100001"], ["'100001'"]),
+        (["--bench", "1", "--threads", "0"], ["from 1 to 16", "'0'"]),
+        (["--bench", "1", "--threads", "17"], ["from 1 to 16", "'17'"]),
+        (["--bench", "1", "--threads", "2x"], ["'2x'"]),
+        (["--bench", "1", "--threads", "2", "--threads=2"], ["--threads is given twice"]),
+        (["--version", "--threads", "2"], ["--version runs no inference"]),
+        (["--self-test", "--isa", "plain"], ["--self-test runs no inference"]),
+        (["--bench", "1", "--isa", "sse9"], ["instruction set 'sse9'", "never, plain, other"]),
     ],
 )
 def test_usage_errors(engine, tmp_path, arrays, arguments, words):

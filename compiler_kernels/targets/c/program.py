@@ -90,6 +90,7 @@ def generate(
         section += _kernel_section(main, module.graphs[1:], kernels[isa.name], isa, prefix)
     files["kernels.c"] = ("\n".join(section) + "\n").encode()
     scratch = max((k.scratch_floats for ks in kernels.values() for k in ks), default=0)
+    scratch = -(-scratch // 16) * 16  # every thread's area begins on a cache line of its own
     lines = [
         *note,
         " * Static memory, the description the runtime reads, and one inference. No memory is allocated.",
@@ -110,7 +111,13 @@ def generate(
 
 def emit_for(function: Graph, isa: Isa, name: str) -> Kernel:
     """The kernel of ``function`` for ``isa``: a vector kernel where a family has one, else plain scalar code."""
-    return emit_vector_kernel(function, isa, name) or emit_kernel(function, name)
+    kernel = emit_vector_kernel(function, isa, name)
+    if kernel is not None:
+        return kernel
+    layouts = sorted({t.layout for t in function.types().values() if t.layout})
+    if layouts:
+        raise UnsupportedError(f"operator {function.ops[0].kind}: no kernel takes the layouts {layouts}")
+    return emit_kernel(function, name)
 
 
 def _kernel_section(
@@ -124,6 +131,7 @@ def _kernel_section(
         '#include "ca1_math.h"',
         *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", '#include "ca1_math.h"'] if isa.lanes != 1 else []),
         '#include "ca1_sum.h"',
+        '#include "ca1_tile.h"',
         '#include "cuvil_engine.h"',
         "",
         f"extern const unsigned char {prefix}_weights[];",

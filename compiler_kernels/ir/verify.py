@@ -15,8 +15,8 @@ Rule = Callable[[Module, Graph], Iterator[str]]
 
 _ID: Final = re.compile(r"[A-Za-z0-9_.]+")
 _REF: Final = re.compile(r"sha3-512:[0-9a-f]{128}")
-# Operations that exist only after L0, with the number of their operands; both keep the first operand's type.
-LATER_OPS: Final[Mapping[str, int]] = {"affine": 3, "copy": 1}
+# Operations that exist only after L0, with the number of their operands; all keep the first operand's type.
+LATER_OPS: Final[Mapping[str, int]] = {"affine": 3, "copy": 1, "relayout": 1}
 
 
 def identifiers(module: Module, graph: Graph) -> Iterator[str]:

@@ -26,13 +26,11 @@ class AssignBuffers:
 def elementwise_operands(op: Op) -> set[str]:
     """Operands of a statement that its kernel reads only at the index it writes (same shape, elementwise position)."""
     body = op.body or (op,)
-    root, rest = body[0], body[1:]
-    inner = {o.result for o in body}
-    candidates = list(root.operands) if root.kind in ELEMENTWISE else []
-    for inside in rest:
-        candidates += inside.operands
-    blocked = set(root.operands) if root.kind not in ELEMENTWISE else set()
-    return {o for o in candidates if o and o not in inner and o not in blocked}
+    pointwise, elsewhere = {body[-1].result}, set[str]()
+    for inner in reversed(body):
+        at_its_index = inner.kind in ELEMENTWISE and inner.result in pointwise - elsewhere
+        (pointwise if at_its_index else elsewhere).update(o for o in inner.operands if o)
+    return pointwise - elsewhere - {o.result for o in body}
 
 
 @dataclass
@@ -95,8 +93,7 @@ class _Lowering:
             if (
                 buffer in self.owned
                 and operand in elementwise_operands(op)
-                and self.types[operand].shape == op.out.shape
-                and self.types[operand].dtype == op.out.dtype
+                and self.types[operand] == op.out
                 and self._buffer_end(buffer, last_use) == index
                 and not any(self.buffer_of.get(o) == buffer for o in op.operands if o and o != operand)
             ):

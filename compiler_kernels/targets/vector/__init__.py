@@ -11,9 +11,15 @@ from collections.abc import Callable
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.writer import Kernel
 from compiler_kernels.targets.isa import Isa
+from compiler_kernels.targets.vector.conv import conv
+from compiler_kernels.targets.vector.depthwise import depthwise
+from compiler_kernels.targets.vector.movement import concat, relayout
+from compiler_kernels.targets.vector.pointwise import blocked, plain
+from compiler_kernels.targets.vector.pool import global_pool, pool
+from compiler_kernels.targets.vector.resize import resize
 
 Family = Callable[[Graph, Isa, str], Kernel | None]
-FAMILIES: tuple[Family, ...] = ()
+FAMILIES: tuple[Family, ...] = (conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat)
 
 
 def emit_vector_kernel(function: Graph, isa: Isa, name: str) -> Kernel | None:

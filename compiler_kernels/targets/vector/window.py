@@ -1,0 +1,242 @@
+"""Kernels that slide a register tile over an output: convolution, and the phases of a transposed convolution.
+
+Work items are (window, batch, group of output blocks, output row or part of it). Every item also zeroes the halo that
+belongs to its rows, so that arena memory may be reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from compiler_kernels.ir.graph import Graph
+from compiler_kernels.ir.layout import BLOCK
+from compiler_kernels.ir.text import format_op
+from compiler_kernels.targets.c.writer import Code, Kernel, linear
+from compiler_kernels.targets.isa import Isa
+from compiler_kernels.targets.vector.access import Access, Chain, Three, full_access, operand_access, three
+from compiler_kernels.targets.vector.tile import Taps, emit_tile, tile_blocks, tile_pixels, tile_scratch
+from compiler_kernels.targets.vector.vec import Vec
+
+CACHE_BYTES = 1 << 20
+"""Weights below half of this are kept near while the outputs of a row are walked through block by block."""
+FEW_ITEMS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Outputs ``first + j * every`` for j in ``extent``; output j reads x at ``j * step + taps.positions``."""
+
+    taps: Taps
+    weights: int
+    step: Three
+    extent: Three
+    first: Three = (0, 0, 0)
+    every: Three = (1, 1, 1)
+
+
+@dataclass
+class Slide:
+    """Emitter state of one kernel: ``x`` is p0, ``w`` p1 and, unless ``bias`` is empty, the bias the parameter so named.
+
+    ``block_groups``: blocks of outputs per group of a grouped convolution, whose x starts ``group_step`` floats later
+    from group to group; 0 when there are no groups.
+    """
+
+    function: Graph
+    isa: Isa
+    name: str
+    windows: Sequence[Window]
+    bias: str
+    block_groups: int = 0
+    group_step: int = 0
+    code: Code = field(default_factory=Code)
+
+    def __post_init__(self) -> None:
+        types = self.function.types()
+        self.vec = Vec(self.isa)
+        self.chain = Chain(self.function, self.vec)
+        self.out = self.function.ops[-1].out
+        self.x = full_access("p0", types["p0"])
+        self.y = self.chain.y
+        self.blocks = self.out.physical.blocks
+        self.spatial = three(self.out.dims[2:], 1)
+        self.halo = three(self.out.physical.halo, 0)
+        self.tail = self.out.dims[1] % BLOCK
+        self.scratch = 0
+        self.tiles: dict[tuple[object, ...], str] = {}
+        self.extras: dict[str, Access] = dict(self.chain.accesses)
+        if self.bias:
+            self.extras[self.bias] = operand_access(self.bias, types[self.bias], self.out)
+
+    def kernel(self, shown: Graph) -> Kernel:
+        body = Code()
+        params = ", ".join(f"const float *{v.id}" for v in self.function.inputs)
+        head = f"CA1_DEVICE static void {self.name}({params}, float *y, float *scratch, int begin, int end)"
+        items = 0
+        with body.block(head), body.block("for (int item = begin; item < end; item++)"):
+            for number, window in enumerate(self.windows):
+                count, lines = self._window(window, items)
+                last = number == len(self.windows) - 1
+                with body.block("" if last else f"if (item < {items + count})"):
+                    body.add(*lines, *([] if last else ["continue;"]))
+                items += count
+        comments = [f"/* {line.strip()} */" for op in shown.ops for line in format_op(op)]
+        text = "\n".join([*self.code.lines, *comments, *body.lines]) + "\n"
+        return Kernel(self.name, text, len(self.function.inputs), items, max(16, self.scratch))
+
+    def _window(self, window: Window, start: int) -> tuple[int, list[str]]:
+        """Number of items of ``window`` and the statements of item ``item - start``."""
+        depth, height, width = window.extent
+        per_tile = min(tile_blocks(self.isa), self.block_groups or self.blocks)
+        while self.block_groups and self.block_groups % per_tile:
+            per_tile -= 1
+        groups = -(-self.blocks // per_tile)
+        most = tile_pixels(self.isa, per_tile)
+        rows = max(1, most // width) if 2 * width <= most else 1
+        rows = min(rows, height)
+        strips = -(-height // rows)
+        columns = -(-width // most) if rows == 1 else 1
+        split = columns if groups * strips * depth * self.out.dims[0] < FEW_ITEMS else 1
+        counts = {"n": self.out.dims[0], "g": groups, "z": depth, "r": strips, "c": split}
+        near = window.taps.weights * self.blocks * 4 <= CACHE_BYTES // 2
+        order = ["n", "z", "r", "c", "g"] if near else ["g", "n", "z", "r", "c"]
+        code = Code()
+        step = prod(counts.values())
+        total = step
+        for name in order:
+            step //= counts[name]
+            index = linear([("item", 1)], -start) if start else "item"
+            index = f"({index})" if start else index
+            expression = f"{index} / {step}" if step > 1 else index
+            code.add(f"const int {name} = {expression} % {counts[name]};" if counts[name] > 1 else f"const int {name} = 0;")
+        code.add(f"const int h = r * {rows}, cb = g * {per_tile};")
+        plain = self.blocks % per_tile == 0 and not self.tail
+        variants = [(per_tile, 0, "")] if plain else []
+        if not plain:
+            if groups > 1:
+                variants.append((per_tile, 0, f"if (g < {groups - 1})"))
+            left = self.blocks - (groups - 1) * per_tile
+            variants.append((left, self.tail, "else" if groups > 1 else ""))
+        for blocks, tail, condition in variants:
+            with code.block(condition):
+                self._group(code, window, blocks, tail, rows, columns, split, most)
+        return total, code.lines
+
+    def _group(
+        self, code: Code, window: Window, blocks: int, tail: int, rows: int, columns: int, split: int, most: int
+    ) -> None:
+        depth, height, width = window.extent
+        used = self._pointers(code, window)
+        narrow, wide = width // columns, width % columns  # `wide` tiles have one pixel more
+        if rows > 1:
+            full = height // rows
+            for count, condition in ((rows, f"if (r < {full})" if height % rows else ""), (height % rows, "else")):
+                if count:
+                    pixels = [(0, e, c) for e in range(count) for c in range(width)]
+                    with code.block(condition):
+                        code.add(self._call(window, pixels, blocks, tail, used))
+        else:
+            for number, size, first in ((wide, narrow + 1, 0), (columns - wide, narrow, wide)):
+                if not number:
+                    continue
+                start = 0 if first == 0 else wide * (narrow + 1)
+                call = self._call(window, [(0, 0, c) for c in range(size)], blocks, tail, used, "j")
+                if split > 1:
+                    head = f"if (c >= {first} && c < {first + number})"
+                    with code.block(head):
+                        code.add(f"const int j = {start} + (c - {first}) * {size};", call)
+                elif number == 1:
+                    with code.block("for (int j = %d, once = 1; once; once = 0)" % start):
+                        code.add(call)
+                else:
+                    with code.block(f"for (int j = {start}; j < {start + number * size}; j += {size})"):
+                        code.add(call)
+        self._halo(code, window, blocks, rows, split)
+
+    def _pointers(self, code: Code, window: Window) -> list[str]:
+        """Declare the pointers of the item's first pixel; the names of those that exist beyond x, w and y."""
+        x = self.x.at("n", "0", [linear([(i, s)]) for i, s in zip(("z", "h", "0"), window.step, strict=True)])
+        if self.block_groups:
+            x += f" + cb / {self.block_groups} * {self.group_step}"
+        code.add(f"const float *xi = {x};")
+        code.add(f"const float *wi = {linear([('p1', 1), ('cb', window.taps.weights)], window.weights)};")
+        where = [linear([(i, e)], f) for i, e, f in zip(("z", "h", "0"), window.every, window.first, strict=True)]
+        where = [f"({p})" for p in where]
+        for name, access in self.extras.items():
+            code.add(f"const float *{name}i = {access.at('n', 'cb', where)};")
+        code.add(f"float *yi = {self.y.at('n', 'cb', where)};")
+        return list(self.extras)
+
+    def _call(
+        self, window: Window, pixels: list[Three], blocks: int, tail: int, used: list[str], column: str = ""
+    ) -> str:
+        """A call of the tile whose first pixel is ``column`` of the item's row."""
+        tile = self._tile(window, pixels, blocks, tail)
+
+        def moved(name: str, step: int) -> str:
+            return linear([(name, 1), (column, step)]) if column else name
+
+        every = window.every[2]
+        arguments = [moved("xi", window.step[2] * self.x.spatial[2]), "wi"]
+        arguments += [moved(f"{name}i", every * self.extras[name].spatial[2]) for name in used]
+        arguments += [moved("yi", every * self.y.spatial[2]), "scratch"]
+        return f"{tile}({', '.join(arguments)});"
+
+    def _tile(self, window: Window, pixels: list[Three], blocks: int, tail: int) -> str:
+        key = (window.taps, window.step, window.every, tuple(pixels), blocks, tail)
+        if key in self.tiles:
+            return self.tiles[key]
+        name = f"{self.name}_t{len(self.tiles)}"
+        self.tiles[key] = name
+        x = [sum(p * s * a for p, s, a in zip(px, window.step, self.x.spatial, strict=True)) for px in pixels]
+        vec, bias = self.vec, self.bias
+
+        def finish(code: Code, total: str, pixel: int, lane: int) -> None:
+            addend = vec.load(linear([(bias, 1)], lane)) if bias else vec.set1("0.0f")
+            code.add(f"{total} = {vec.add(total, addend)};")
+            position = [p * e for p, e in zip(pixels[pixel], window.every, strict=True)]
+            inside = tail if lane // BLOCK == blocks - 1 else 0
+            self.chain.emit(code, total, position, lane, inside)
+
+        emit_tile(self.code, name, self.isa, window.taps, x, blocks, list(self.extras), finish)
+        self.scratch = max(self.scratch, tile_scratch(len(pixels), blocks, window.taps.order.leaves))
+        return name
+
+    def _halo(self, code: Code, window: Window, blocks: int, rows: int, split: int) -> None:
+        """Zero what precedes the item's rows (once per output row: by the window that holds its first column)."""
+        if not any(self.halo) or window.first[2] != 0:
+            return
+        depth, height, width = self.spatial
+        step_d, step_h, step_w = self.y.spatial
+        side = 2 * self.halo[2] * step_w
+        above = side + 2 * self.halo[1] * step_h
+        with code.block("if (c == 0)" if split > 1 else ""):
+            bound = f"e < {rows} && h + e < {window.extent[1]}" if rows > 1 else ""
+            loops = [f"for (int b = 0; b < {blocks}; b++)"] if blocks > 1 else []
+            with code.block(loops[0] if loops else ""), code.block(f"for (int e = 0; {bound}; e++)" if bound else ""):
+                d = linear([("z", window.every[0])], window.first[0])
+                row = f"(h + e) * {window.every[1]} + {window.first[1]}" if bound else linear([("h", window.every[1])], window.first[1])
+                target = self.y.at("n", "(cb + b)" if blocks > 1 else "cb", [f"({d})", f"({row})", "0"])
+                code.add(
+                    f"ca1_halo({target}, {d}, {row}, {d} == {depth - 1} && {row} == {height - 1}, {side}, {above}, "
+                    f"{self.y.origin}, {width * step_w});"
+                )
+
+
+def emit_slide(
+    function: Graph,
+    isa: Isa,
+    name: str,
+    windows: Sequence[Window],
+    bias: str,
+    block_groups: int = 0,
+    group_step: int = 0,
+    shown: Graph | None = None,
+) -> Kernel:
+    """The kernel of ``function``, whose root is a sum over ``windows`` (see :class:`Slide`).
+
+    ``shown`` is the function as the reader of the C text knows it, where ``function`` was rewritten.
+    """
+    return Slide(function, isa, name, windows, bias, block_groups, group_step).kernel(shown or function)

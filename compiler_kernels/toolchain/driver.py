@@ -122,9 +122,9 @@ class Driver(ABC):
 
         ``bin`` is a static executable, ``so`` a shared library without dependencies, ``lib`` a static library; the
         last two hold the generated units only and export ``cuvil_engine_instance``. ``isas`` are the instruction sets
-        ``kernels.c`` has sections for, those of the target's processor family if not given. Raises ``CuvilError`` with the
-        compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when the temporary directory
-        cannot be used.
+        ``kernels.c`` has sections for, those of the target's processor family if not given. Raises
+        ``CuvilError`` with the compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when
+        the temporary directory cannot be used.
         """
         if kind not in get_args(BuildKind):
             raise UsageError(f"there is no kind of build {kind!r}: choose one of {', '.join(get_args(BuildKind))}")

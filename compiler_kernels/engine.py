@@ -1,0 +1,240 @@
+"""Running a compiled ``.so`` engine on NumPy arrays, through the interface in runtime/cuvil_engine.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler_kernels.errors import RefusedError, UnsupportedError, UsageError
+from compiler_kernels.targets.registry import resolve_target, runs_natively
+
+Array = NDArray[np.float32]
+_CANONICAL_NAN = np.uint32(0x7FC00000)
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int),
+        ("rank", ctypes.c_int),
+        ("shape", ctypes.c_long * 8),
+        ("count", ctypes.c_long),
+        ("finite", ctypes.c_int),
+        ("has_lo", ctypes.c_int),
+        ("has_hi", ctypes.c_int),
+        ("lo", ctypes.c_float),
+        ("hi", ctypes.c_float),
+    )
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        ("run", ctypes.c_void_p),
+        ("items", ctypes.c_int),
+        ("kernel", ctypes.c_char_p),
+        ("node", ctypes.c_char_p),
+    )
+
+
+class _Variant(ctypes.Structure):
+    _fields_ = (
+        ("isa", ctypes.c_char_p),
+        ("supported", ctypes.CFUNCTYPE(ctypes.c_int)),
+        ("steps", ctypes.POINTER(_Step)),
+        ("prepare_steps", ctypes.POINTER(_Step)),
+    )
+
+
+_STRINGS = ("model", "model_version", "arithmetic", "frozen_graph", "config_digest", "weights_digest", "target")
+
+
+class _Instance(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_char_p) for name in _STRINGS),
+        ("input_count", ctypes.c_int),
+        ("output_count", ctypes.c_int),
+        ("inputs", ctypes.POINTER(_Tensor)),
+        ("outputs", ctypes.POINTER(_Tensor)),
+        ("weights", ctypes.c_void_p),
+        ("weights_size", ctypes.c_ulong),
+        ("arena_bytes", ctypes.c_ulong),
+        ("input_buffers", ctypes.POINTER(ctypes.c_void_p)),
+        ("output_buffers", ctypes.POINTER(ctypes.c_void_p)),
+        ("variant_count", ctypes.c_int),
+        ("variants", ctypes.POINTER(_Variant)),
+        ("step_count", ctypes.c_int),
+        ("prepare_count", ctypes.c_int),
+        ("scratch", ctypes.c_void_p),
+        ("scratch_floats", ctypes.c_long),
+        ("max_threads", ctypes.c_int),
+        ("infer", ctypes.CFUNCTYPE(None)),
+    )
+
+
+@dataclass(frozen=True)
+class EngineTensor:
+    """One input or output: name in the model, static shape, and the policy's guards (bounds ``None`` = unbounded)."""
+
+    name: str
+    shape: tuple[int, ...]
+    finite: bool
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel call of an inference: C function, independent work items, the model's nodes it computes."""
+
+    kernel: str
+    items: int
+    node: str
+
+
+class Engine:
+    """A loaded engine.
+
+    The engine's memory is static: one loaded file is one instance. Loading the same file twice gives the same
+    instance, and it must not be called from two threads at once. It computes on the calling thread with the best
+    instruction set the processor supports.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._library = ctypes.CDLL(str(path.resolve()))
+            raw = _Instance.in_dll(self._library, "cuvil_engine_instance")
+        except (OSError, ValueError) as error:
+            reason = "it does not exist" if not path.exists() else str(error)
+            raise UsageError(
+                f"{path}: cannot be loaded as an engine ({reason}); give a .so made by compile_model for this machine"
+            ) from None
+        self._raw = raw
+        texts = {name: bytes(getattr(raw, name) or b"").decode("utf-8", "replace") for name in _STRINGS}
+        self.model = texts["model"]
+        self.version = texts["model_version"]
+        self.arithmetic = texts["arithmetic"]
+        self.frozen_graph = texts["frozen_graph"]
+        self.config_digest = texts["config_digest"]
+        self.weights_digest = texts["weights_digest"]
+        self.target = texts["target"]
+        target = resolve_target(self.target)
+        if not runs_natively(target):
+            raise UnsupportedError(f"{path}: is compiled for {target.cpu}, which this processor does not support")
+        self.inputs = tuple(_describe(raw.inputs[i]) for i in range(raw.input_count))
+        self.outputs = tuple(_describe(raw.outputs[i]) for i in range(raw.output_count))
+        self.weights_bytes = int(raw.weights_size)
+        self.arena_bytes = int(raw.arena_bytes)
+        self.isas = tuple(bytes(raw.variants[v].isa).decode() for v in range(raw.variant_count))
+        chosen = next((v for v in range(raw.variant_count) if raw.variants[v].supported()), raw.variant_count - 1)
+        self.isa = self.isas[chosen]
+        self.steps = tuple(_step(raw.variants[chosen].steps[s]) for s in range(raw.step_count))
+        self._input_views = [_view(raw.input_buffers[i], t.shape) for i, t in enumerate(self.inputs)]
+        self._output_views = [_view(raw.output_buffers[i], t.shape) for i, t in enumerate(self.outputs)]
+        self._infer = raw.infer
+
+    def run(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> dict[str, Array]:
+        """Outputs by name for ``inputs`` by name (or one array where the engine has one input).
+
+        Arrays are float32 of exactly the compiled shapes. NaN in the outputs is canonical (0x7fc00000). ``UsageError``
+        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value.
+        """
+        self.set_inputs(inputs)
+        for tensor, view in zip(self.inputs, self._input_views, strict=True):
+            _guard("input", tensor, view)
+        self.infer()
+        found = self.get_outputs()
+        for tensor in self.outputs:
+            _guard("output", tensor, found[tensor.name])
+        return found
+
+    def set_inputs(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> None:
+        """Copy ``inputs`` into the engine's buffers; all are checked before the first is copied."""
+        if not isinstance(inputs, Mapping):
+            if len(self.inputs) != 1:
+                raise UsageError(f"the engine has {len(self.inputs)} inputs ({self._names()}): give a mapping by name")
+            inputs = {self.inputs[0].name: inputs}
+        unknown = [name for name in inputs if name not in {t.name for t in self.inputs}]
+        if unknown:
+            raise UsageError(f"the engine has no input {unknown[0]!r}: its inputs are {self._names()}")
+        arrays = []
+        for tensor in self.inputs:
+            if tensor.name not in inputs:
+                raise UsageError(f"input {tensor.name!r} is missing: give an array of shape {tensor.shape}")
+            array = np.asarray(inputs[tensor.name])
+            if array.dtype != np.float32 or array.shape != tensor.shape:
+                raise UsageError(
+                    f"input {tensor.name!r} is {array.dtype} {array.shape} where the engine takes float32 "
+                    f"{tensor.shape}: convert it, or compile the model for this shape"
+                )
+            arrays.append(array)
+        for view, array in zip(self._input_views, arrays, strict=True):
+            view[...] = array
+
+    def infer(self) -> None:
+        """One inference from the input buffers into the output buffers: no check, no guard, no copy."""
+        self._infer()
+
+    def get_outputs(self) -> dict[str, Array]:
+        """Copies of the output buffers by name, NaN canonical."""
+        found: dict[str, Array] = {}
+        for tensor, view in zip(self.outputs, self._output_views, strict=True):
+            value = view.copy()
+            value.view(np.uint32)[np.isnan(value)] = _CANONICAL_NAN
+            found[tensor.name] = value
+        return found
+
+    def _names(self) -> str:
+        return ", ".join(repr(t.name) for t in self.inputs)
+
+
+def load_engine(path: str | os.PathLike[str]) -> Engine:
+    """Load an engine made by ``compile_model(..., kind="so")``.
+
+    One loaded file is one instance and not re-entrant: see :class:`Engine`. ``UsageError`` when the file is no engine
+    for this machine, ``UnsupportedError`` when the processor lacks what it was compiled for.
+    """
+    return Engine(Path(path))
+
+
+def _describe(raw: _Tensor) -> EngineTensor:
+    low = float(raw.lo) if raw.has_lo else None
+    high = float(raw.hi) if raw.has_hi else None
+    return EngineTensor(bytes(raw.name).decode(), tuple(raw.shape[: raw.rank]), bool(raw.finite), low, high)
+
+
+def _step(raw: _Step) -> Step:
+    return Step(bytes(raw.kernel).decode(), int(raw.items), bytes(raw.node).decode("utf-8", "replace"))
+
+
+def _view(address: int, shape: tuple[int, ...]) -> Array:
+    """The engine's buffer as an array without a copy."""
+    count = int(np.prod(shape, dtype=np.int64))
+    buffer = (ctypes.c_float * max(count, 1)).from_address(address)
+    flat: Array = np.ctypeslib.as_array(buffer)
+    return flat[:count].reshape(shape)
+
+
+def _guard(kind: str, tensor: EngineTensor, values: Array) -> None:
+    """The guards of runtime/cuvil_guard.c: bounds are inclusive, and NaN lies in no range."""
+    broken = np.zeros(values.shape, bool)
+    if tensor.finite:
+        broken |= ~np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        if tensor.low is not None:
+            broken |= ~(values >= np.float32(tensor.low))
+        if tensor.high is not None:
+            broken |= ~(values <= np.float32(tensor.high))
+    if broken.any():
+        first = tuple(int(i) for i in np.argwhere(broken)[0])
+        raise RefusedError(
+            f"{kind} {tensor.name!r} is refused by the policy's guard: value {values[first]!r} at index {first} "
+            f"({int(broken.sum())} of {values.size} break the guard); correct the {kind}, or the guard in the policy"
+        )

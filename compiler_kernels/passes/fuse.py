@@ -27,7 +27,9 @@ PRODUCERS: Final = ELEMENTWISE | frozenset(
 
 @dataclass(frozen=True)
 class FuseElementwise:
-    """Grows chains producer -> elementwise -> elementwise while each intermediate value has exactly one reader."""
+    """Grows groups producer -> elementwise -> elementwise whose inner values nothing outside reads.
+
+    A value may be read several times inside, as x in x * (erf(x / c) + 1)."""
 
     name: ClassVar[str] = "fuse-elementwise"
     changes_bits: ClassVar[bool] = False
@@ -46,37 +48,75 @@ class FuseElementwise:
 
 
 def _chains(graph: Graph) -> list[list[Op]]:
-    uses = graph.uses()
-    position = {op.result: i for i, op in enumerate(graph.ops)}
-    chain_of: dict[str, list[Op]] = {}
-    last_position: list[tuple[int, list[Op]]] = []
-    for op in graph.ops:
-        chain = _chain_to_extend(op, chain_of, uses)
-        if chain is None:
-            chain = []
-        chain.append(op)
-        chain_of[op.result] = chain
-    seen: set[int] = set()
-    for op in graph.ops:
-        chain = chain_of[op.result]
-        if id(chain) not in seen:
-            seen.add(id(chain))
-            last_position.append((position[chain[-1].result], chain))
-    return [chain for _, chain in sorted(last_position, key=lambda item: item[0])]
+    """Groups in the order of their last operations; a group of one is a statement as it was."""
+    region = _Region(graph)
+    taken: set[int] = set()
+    groups: list[tuple[int, list[Op]]] = []
+    for index in range(len(graph.ops)):
+        if index not in taken:
+            members = region.grow(index, taken)
+            taken.update(members)
+            groups.append((members[-1], [graph.ops[i] for i in members]))
+    return [group for _, group in sorted(groups, key=lambda item: item[0])]
 
 
-def _chain_to_extend(op: Op, chain_of: dict[str, list[Op]], uses: dict[str, int]) -> list[Op] | None:
-    if op.kind not in ELEMENTWISE:
-        return None
-    for operand in op.operands:
-        chain = chain_of.get(operand)
-        if chain is None or chain[-1].result != operand or uses[operand] != 1 or op.operands.count(operand) != 1:
-            continue
-        if op.kind == "affine" and operand != op.operands[0]:
-            continue
-        if chain[0].kind in PRODUCERS and chain[-1].out.shape == op.out.shape:
-            return chain
-    return None
+class _Region:
+    """Finds, from a producer, the largest group of elementwise operations of which only the last is read outside."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.ops = graph.ops
+        self.outputs = set(graph.outputs)
+        self.made = {op.result: i for i, op in enumerate(graph.ops)}
+        self.readers: dict[str, list[int]] = {}
+        for i, op in enumerate(graph.ops):
+            for operand in dict.fromkeys(op.operands):
+                self.readers.setdefault(operand, []).append(i)
+
+    def grow(self, root: int, taken: set[int]) -> list[int]:
+        """Indices of the group of ``root``, ascending; ``taken`` are those of other groups."""
+        best = members = [root]
+        if self.ops[root].kind not in PRODUCERS:
+            return best
+        inside = {root}
+        while True:
+            candidates = [i for m in members for i in self.readers.get(self.ops[m].result, ()) if i not in inside]
+            if not candidates:
+                return best
+            index = min(candidates)
+            if index in taken or not self._joins(index, inside, root):
+                return best
+            members = [*members, index]
+            inside.add(index)
+            if self._closed(members, inside):
+                best = members
+
+    def _joins(self, index: int, inside: set[int], root: int) -> bool:
+        """Elementwise, of the producer's shape, and not rather part of the group of an earlier operand."""
+        op = self.ops[index]
+        if op.kind not in ELEMENTWISE or op.out.shape != self.ops[root].out.shape:
+            return False
+        if op.kind == "affine" and self.made.get(op.operands[0]) not in inside:
+            return False
+        for operand in op.operands:
+            maker = self.made.get(operand)
+            if maker in inside:
+                return True
+            if maker is not None and self._could_carry(operand, op):
+                return False
+        return False
+
+    def _could_carry(self, value: str, op: Op) -> bool:
+        maker = self.ops[self.made[value]]
+        alone = len(self.readers[value]) == 1 and value not in self.outputs
+        return alone and maker.kind in PRODUCERS and maker.out.shape == op.out.shape
+
+    def _closed(self, members: list[int], inside: set[int]) -> bool:
+        """Every member but the last is read, by members only."""
+        for m in members[:-1]:
+            value = self.ops[m].result
+            if value in self.outputs or not inside.issuperset(self.readers.get(value, ())):
+                return False
+        return True
 
 
 def fused_statement(chain: list[Op]) -> Op:

@@ -13,6 +13,7 @@ from compiler_kernels.passes.layouts import AssignLayouts
 from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
 from compiler_kernels.passes.memory import PlanMemory
 from compiler_kernels.passes.outline import OutlineKernels
+from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.policy import Policy, policy_from_json
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
@@ -23,7 +24,13 @@ from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.sources import runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver
 
-L1_PASSES: tuple[ModulePass, ...] = (LowerBatchNorm(), FuseElementwise(), AssignLayouts(), AssignBuffers())
+L1_PASSES: tuple[ModulePass, ...] = (
+    LowerBatchNorm(),
+    FuseElementwise(),
+    AssignLayouts(),
+    LowerProducts(),
+    AssignBuffers(),
+)
 L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
 C_SOURCE = "text/x-c; charset=utf-8"
 

@@ -16,10 +16,14 @@ from compiler_kernels.targets.vector.depthwise import depthwise
 from compiler_kernels.targets.vector.movement import concat, relayout
 from compiler_kernels.targets.vector.pointwise import blocked, plain
 from compiler_kernels.targets.vector.pool import global_pool, pool
+from compiler_kernels.targets.vector.product import product
 from compiler_kernels.targets.vector.resize import resize
+from compiler_kernels.targets.vector.strided import join, packing, strided
 
 Family = Callable[[Graph, Isa, str], Kernel | None]
-FAMILIES: tuple[Family, ...] = (conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat)
+FAMILIES: tuple[Family, ...] = (
+    conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, product, packing, join, strided
+)  # fmt: skip
 
 
 def emit_vector_kernel(function: Graph, isa: Isa, name: str) -> Kernel | None:

@@ -177,6 +177,9 @@ def _steps(
     """``run`` taps in succession: load the weights once, broadcast x once per pixel."""
     lanes = range(0, blocks * BLOCK, vec.lanes)
     for i in range(run):
+        if i and stride > 1 or run != 8 and i:
+            # Neighbouring pixels read the same x at different taps; kept in registers, those would be spilt.
+            code.add('__asm__("" : "+r"(xp));')
         weights = []
         for n, lane in enumerate(lanes):
             offset = lane // BLOCK * taps.weights + i * BLOCK + lane % BLOCK

@@ -13,6 +13,7 @@ from compiler_kernels.targets.c.writer import Kernel
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.conv import conv
 from compiler_kernels.targets.vector.depthwise import depthwise
+from compiler_kernels.targets.vector.lanes import layer_normalization, reduction, softmax
 from compiler_kernels.targets.vector.movement import concat, relayout
 from compiler_kernels.targets.vector.pointwise import blocked, plain
 from compiler_kernels.targets.vector.pool import global_pool, pool
@@ -22,7 +23,8 @@ from compiler_kernels.targets.vector.strided import join, packing, strided
 
 Family = Callable[[Graph, Isa, str], Kernel | None]
 FAMILIES: tuple[Family, ...] = (
-    conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, product, packing, join, strided
+    conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, product, packing, join, strided,
+    softmax, layer_normalization, reduction,
 )  # fmt: skip
 
 

@@ -55,15 +55,15 @@ class SumOrder:
                 ]
 
 
-def sum_order(channels: int, positions: int) -> SumOrder:
+def sum_order(channels: int, positions: int, target: int = LEAF_TARGET) -> SumOrder:
     """The order for ``channels`` input channels per group and ``positions`` kernel positions.
 
-    GEMM and MatMul are ``positions == 1`` with K as the channels.
+    GEMM and MatMul are ``positions == 1`` with K as the channels. ``target`` stands in place of 64 for Winograd sums.
     """
     block = BLOCK if channels >= BLOCK else 1
     per_leaf = LEAF_TAPS // block
     if positions <= per_leaf:
         return SumOrder(
-            channels, positions, block, max(1, LEAF_TARGET // (block * max(1, positions))), max(1, positions)
+            channels, positions, block, max(1, target // (block * max(1, positions))), max(1, positions)
         )
     return SumOrder(channels, positions, block, 1, per_leaf)

@@ -49,7 +49,7 @@ _MOVE, _WIN = shapes_move, shapes_window
 
 def _table() -> dict[str, OpSpec]:
     rows: list[OpSpec] = [
-        OpSpec("conv", 2, 3, {"group": "int", **_WINDOW}, _WIN.conv),
+        OpSpec("conv", 2, 3, {"group": "int", **_WINDOW, "arithmetic": "str?"}, _WIN.conv),
         OpSpec("conv_transpose", 2, 3, {"group": "int", **_WINDOW, "output_padding": "ints"}, _WIN.conv_transpose),
         OpSpec("max_pool", 1, 1, _POOL, _WIN.pool),
         OpSpec("average_pool", 1, 1, {**_POOL, "count_include_pad": "bool"}, _WIN.pool),

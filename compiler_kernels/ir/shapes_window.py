@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, fits
 from compiler_kernels.ir.graph import TensorType
 from compiler_kernels.ir.shapes import Shape, Site, require
 
@@ -60,7 +61,12 @@ def conv(site: Site) -> TensorType:
     if group < 1 or x[1] != w[1] * group or w[0] % group:
         site.fail(f"{x[1]} input channels do not match w {list(w)} in {group} groups")
     require(site, 2, (w[0],), "bias")
-    return site.result((x[0], w[0], *_windows(site, w[2:], False)))
+    out = _windows(site, w[2:], False)
+    name = str(site.attrs.get("arithmetic", DIRECT))
+    ones = all(v == 1 for key in ("strides", "dilations") for v in site.ints(key))
+    if name != DIRECT and (name not in WINOGRAD or not (group == 1 and ones and fits(name, w[2:]))):
+        site.fail(f"arithmetic {name!r} does not exist for a kernel {list(w[2:])} in {group} groups with these strides")
+    return site.result((x[0], w[0], *out))
 
 
 def conv_transpose(site: Site) -> TensorType:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evidence.reference import elementary
-from evidence.reference.order import gather_table, sum_lanes, sum_positions, tree
+from evidence.reference.order import SUM_LEAF, gather_table, sum_lanes, sum_positions, tree
 from evidence.reference.rounding import fma_chains, fmaf
 
 Array = npt.NDArray[Any]
@@ -23,8 +23,11 @@ class Arithmetic(Protocol):
     name: str
     dtype: type[np.floating]
 
-    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
-        """``[R, K, P]`` and ``[R, K, M]`` to ``[R, M, P]``: sums of products over K = channels x positions, no bias."""
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int, leaf: int = SUM_LEAF) -> Array:
+        """``[R, K, P]`` and ``[R, K, M]`` to ``[R, M, P]``: sums of products over K = channels x positions, no bias.
+
+        ``leaf`` is the 64 of section 3.2, or the number in the name of a Winograd form.
+        """
 
     def sum_positions(self, values: Array, squares: bool = False) -> Array:
         """Sum (of squares) over axis 0."""
@@ -47,8 +50,8 @@ class CanonicalArithmetic1:
     name = "ca1"
     dtype: type[np.floating] = np.float32
 
-    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
-        table = gather_table(channels, positions)
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int, leaf: int = SUM_LEAF) -> Array:
+        table = gather_table(channels, positions, leaf)
         leaves, longest = table.shape
         rows, _, pixels = x.shape
         columns = w.shape[2]
@@ -103,7 +106,7 @@ class Binary64:
     name = "float64"
     dtype: type[np.floating] = np.float64
 
-    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int, leaf: int = SUM_LEAF) -> Array:
         product: Array = np.matmul(w.transpose(0, 2, 1), x)
         return product
 

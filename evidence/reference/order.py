@@ -18,10 +18,11 @@ Tap = tuple[int, int]
 
 
 @lru_cache(maxsize=256)
-def product_leaves(channels: int, positions: int) -> tuple[tuple[Tap, ...], ...]:
+def product_leaves(channels: int, positions: int, leaf: int = SUM_LEAF) -> tuple[tuple[Tap, ...], ...]:
     """Leaves of a sum of products over ``channels`` x ``positions``; each tap is ``(channel, position)``.
 
     ``channels`` counts the input channels of the group (K for a matrix product), ``positions`` the kernel positions.
+    ``leaf`` is the 64 of section 3.2, or the number in the name of a Winograd form.
     """
     cb = BLOCK_CHANNELS if channels >= BLOCK_CHANNELS else 1
     blocks = [range(c, min(c + cb, channels)) for c in range(0, channels, cb)]
@@ -29,7 +30,7 @@ def product_leaves(channels: int, positions: int) -> tuple[tuple[Tap, ...], ...]
         return ()
     limit = 72 // cb
     if positions <= limit:
-        per_leaf = max(1, 64 // (cb * positions))
+        per_leaf = max(1, leaf // (cb * positions))
         return tuple(
             tuple((c, p) for block in blocks[i : i + per_leaf] for p in range(positions) for c in block)
             for i in range(0, len(blocks), per_leaf)
@@ -42,17 +43,17 @@ def product_leaves(channels: int, positions: int) -> tuple[tuple[Tap, ...], ...]
 
 
 @lru_cache(maxsize=256)
-def gather_table(channels: int, positions: int) -> npt.NDArray[np.int64]:
+def gather_table(channels: int, positions: int, leaf: int = SUM_LEAF) -> npt.NDArray[np.int64]:
     """``[leaves, longest leaf]`` indices into the row-major (channel, position) axis; absent taps point one past it.
 
     An absent tap reads +0 for both factors, which the definition allows (only the sign of a zero could differ, and the
     bias that is added last removes it).
     """
-    leaves = product_leaves(channels, positions)
-    longest = max((len(leaf) for leaf in leaves), default=0)
+    leaves = product_leaves(channels, positions, leaf)
+    longest = max((len(taps) for taps in leaves), default=0)
     table = np.full((len(leaves), longest), channels * positions, dtype=np.int64)
-    for row, leaf in zip(table, leaves, strict=True):
-        row[: len(leaf)] = [c * positions + p for c, p in leaf]
+    for row, taps in zip(table, leaves, strict=True):
+        row[: len(taps)] = [c * positions + p for c, p in taps]
     return table
 
 

@@ -22,6 +22,7 @@ class Case:
     inputs: tuple[VectorInput, ...]
     opset: int = 17
     version: str = "CA-1.1"
+    arithmetic: str = ""
 
 
 def random(name: str, *shape: int, kind: str = "unit", shift: int = 0, constant: bool = False) -> VectorInput:

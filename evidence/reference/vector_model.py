@@ -91,6 +91,7 @@ class OnnxParts:
     initializers: Mapping[str, Array]
     output: str
     output_shape: tuple[int, ...]
+    arithmetic: str = ""  # of a convolution: the named form it is computed in, which ONNX has no attribute for
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Vector:
     inputs: tuple[VectorInput, ...]
     expected: Expected
     distinguishes: tuple[str, ...] = ()
+    arithmetic: str = ""
 
     def onnx_model_parts(self) -> OnnxParts:
         """The node, its runtime inputs and its initialisers, as arrays; the output is called ``y``."""
@@ -113,7 +115,7 @@ class Vector:
             self.op_type, self.opset, self.attributes, [i.name for i in self.inputs],
             {i.name: i.array() for i in present if not i.constant},
             {i.name: i.array() for i in present if i.constant},
-            "y", self.expected.shape,
+            "y", self.expected.shape, self.arithmetic,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -129,6 +131,7 @@ class Vector:
                 "shape": list(self.expected.shape), "words": self.expected.words, "sha256": self.expected.sha256,
             },
             "distinguishes": list(self.distinguishes),
+            **({"arithmetic": self.arithmetic} if self.arithmetic else {}),
         }  # fmt: skip
 
     @classmethod
@@ -145,6 +148,7 @@ class Vector:
         return cls(
             record["name"], record["version"], record["opset"], record["op_type"], record["attributes"], inputs,
             Expected(tuple(e["shape"]), e["words"], e["sha256"]), tuple(record["distinguishes"]),
+            record.get("arithmetic", ""),
         )  # fmt: skip
 
 

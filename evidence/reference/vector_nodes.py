@@ -228,6 +228,8 @@ def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
     arrays = {**parts.graph_inputs, **parts.initializers}
     operands = [arrays[name] if name else None for name in parts.inputs]
     op, attrs, shape, used = _convert(parts, operands)
+    if parts.arithmetic:
+        attrs["arithmetic"] = parts.arithmetic
     names = list(parts.inputs[:used])
     inputs = tuple(RefTensor(n, n, a.shape, a.dtype.name) for n, a in parts.graph_inputs.items())
     nodes = [RefNode(op, tuple(names), "y", tuple(int(n) for n in shape), "float32", attrs)]

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from evidence.reference.arithmetic import Array, CanonicalArithmetic1
-from evidence.reference.order import product_leaves, sum_lanes, sum_positions, tree
+from evidence.reference.order import SUM_LEAF, product_leaves, sum_lanes, sum_positions, tree
 from evidence.reference.rounding import fma_chains, fmaf
 
 PRODUCT_ORDERS = ("single-chain", "bias-first", "leaf-8", "leaf+8", "no-tree", "channel-outermost")
 SUM_ORDERS = ("single-chain", "leaf-8", "leaf+8", "no-tree", "other-rule", "squares-without-fma")
 
 
-def applicable_to_product(channels: int, positions: int, has_bias: bool) -> set[str]:
+def applicable_to_product(channels: int, positions: int, has_bias: bool, leaf: int = SUM_LEAF) -> set[str]:
     """The orders that group or order the taps of such a sum differently, so that some operands tell them apart."""
-    leaves = product_leaves(channels, positions)
+    leaves = product_leaves(channels, positions, leaf)
     count = channels * positions
     orders = {"bias-first"} if has_bias and count else set()
     if len(leaves) > 1:
@@ -50,20 +50,20 @@ class Reordered(CanonicalArithmetic1):
         self.name = order
         self.bias = bias
 
-    def product_sum(self, x: Array, w: Array, channels: int, positions: int) -> Array:
-        leaves = self._recut(channels, positions)
+    def product_sum(self, x: Array, w: Array, channels: int, positions: int, leaf: int = SUM_LEAF) -> Array:
+        leaves = self._recut(channels, positions, leaf)
         if not leaves:
-            return super().product_sum(x, w, channels, positions)
+            return super().product_sum(x, w, channels, positions, leaf)
         if self.name == "bias-first" and self.bias is not None:
             rows, count = w.shape[:2]
             x = np.concatenate([x, np.ones_like(x[:, :1])], axis=1)
             w = np.concatenate([w, self.bias.reshape(rows, 1, -1).astype(np.float32)], axis=1)
             leaves = [[count, *leaves[0]], *leaves[1:]]
-        values = np.stack([fma_chains(x[:, leaf], w[:, leaf]) for leaf in leaves])
+        values = np.stack([fma_chains(x[:, taps], w[:, taps]) for taps in leaves])
         return _in_a_row(values) if self.name == "no-tree" else tree(values)
 
-    def _recut(self, channels: int, positions: int) -> list[list[int]]:
-        canonical = product_leaves(channels, positions)
+    def _recut(self, channels: int, positions: int, target: int) -> list[list[int]]:
+        canonical = product_leaves(channels, positions, target)
         leaves = [[c * positions + p for c, p in leaf] for leaf in canonical]
         taps = [tap for leaf in leaves for tap in leaf]
         if self.name == "channel-outermost":

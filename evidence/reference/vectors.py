@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.reference import vector_cases, vector_cases_more
+from evidence.reference import vector_cases, vector_cases_more, vector_cases_winograd
 from evidence.reference.arithmetic import ARITHMETICS, Array
 from evidence.reference.errors import ReferenceError
+from evidence.reference.graph import RefGraph
 from evidence.reference.interpreter import interpret
 from evidence.reference.vector_cases import Case
 from evidence.reference.vector_model import Expected, Vector
@@ -31,7 +32,7 @@ from evidence.reference.vector_orders import (
 )
 
 FORMAT = "cuvil-vectors/1"
-VERSION = "CA-1.1"
+VERSION = "CA-1.2"
 _ATTEMPTS = 40
 
 
@@ -70,6 +71,7 @@ def cases() -> Iterator[Case]:
         vector_cases.convolutions, vector_cases.transposed, vector_cases.matrices, vector_cases_more.pooling,
         vector_cases_more.reductions, vector_cases_more.softmaxes, vector_cases_more.norms,
         vector_cases_more.elementwise, vector_cases_more.resizes, vector_cases_more.movement,
+        vector_cases_winograd.winograd,
     ):  # fmt: skip
         yield from family()
 
@@ -99,7 +101,8 @@ def _seeded(case: Case, attempt: int) -> Vector:
         for i, operand in enumerate(case.inputs)
     )
     draft = Vector(
-        case.name, case.version, case.opset, case.op_type, case.attributes, inputs, Expected((), "", "")
+        case.name, case.version, case.opset, case.op_type, case.attributes, inputs, Expected((), "", ""),
+        arithmetic=case.arithmetic,
     )  # fmt: skip
     return replace(draft, expected=Expected.of(expected_output(draft)))
 
@@ -113,10 +116,15 @@ def _distinctions(vector: Vector) -> tuple[set[str], set[str]]:
     bias = None
     if vector.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
         orders: Sequence[str] = PRODUCT_ORDERS
-        extra = parts.inputs[2] if len(parts.inputs) > 2 else ""
+        extra = parts.inputs[2] if len(parts.inputs) > 2 and not vector.arithmetic else ""
         if extra and arrays[extra].ndim == 1 and arrays[extra].size > 1 and vector.attributes.get("beta", 1.0) == 1.0:
             bias = arrays[extra]
-        possible = applicable_to_product(*_product_size(vector, arrays), bias is not None)
+        if vector.arithmetic:
+            orders = (*PRODUCT_ORDERS, "direct")
+            leaf = int(vector.arithmetic.partition("/")[2])
+            possible = {*applicable_to_product(*_product_size(vector, arrays), False, leaf), "direct"}
+        else:
+            possible = applicable_to_product(*_product_size(vector, arrays), bias is not None)
         # Results that are all zero, infinite or subnormal carry no trace of the order; their names say what they test.
         ordinary = all(abs(int(i.source.get("shift", 0))) < 40 for i in vector.inputs)
         possible = possible if generated and ordinary else set()
@@ -131,16 +139,25 @@ def _distinctions(vector: Vector) -> tuple[set[str], set[str]]:
     for order in orders:
         if order == "bias-first" and bias is None:
             continue
-        other = interpret(Reordered(order, bias), graph, inputs)["y"]
+        changed = _named(graph, "direct") if order == "direct" else graph
+        other = interpret(Reordered(order, bias), changed, inputs)["y"]
         if not vector.expected.matches(other):
             seen.add(order)
     return possible, seen
+
+
+def _named(graph: RefGraph, form: str) -> RefGraph:
+    """The one-node ``graph`` with the convolution in the named form."""
+    node = graph.nodes[0]
+    return replace(graph, nodes=(replace(node, attrs={**node.attrs, "arithmetic": form}),))
 
 
 def _product_size(vector: Vector, arrays: dict[str, Array]) -> tuple[int, int]:
     """(channels, positions) of the longest sum of a product operator."""
     names = [i.name for i in vector.inputs]
     first, second = arrays[names[0]], arrays[names[1]]
+    if vector.arithmetic:
+        return second.shape[1], -(-second.shape[2] // 3) if second.ndim == 3 else 1
     if vector.op_type == "Conv":
         return second.shape[1], math.prod(second.shape[2:])
     if vector.op_type == "ConvTranspose":

@@ -119,7 +119,9 @@ def _conv(site: Site) -> Demand | None:
         found.operands[x] = PLANAR
     if bias:
         found.operands[bias] = "channels16"
-    found.halo[x] = transposed_halo(op, site.types[x], dims[2:]) if transposed else conv_halo(op, site.types[x], dims[2:])
+    found.halo[x] = (
+        transposed_halo(op, site.types[x], dims[2:]) if transposed else conv_halo(op, site.types[x], dims[2:])
+    )
     return found
 
 

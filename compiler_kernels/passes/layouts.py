@@ -57,7 +57,9 @@ class _Assignment:
         outputs = tuple(self._as(o, PLAIN) if o in self.kinds else o for o in graph.outputs)
         self._share_halos()
         constants = (*graph.weights, *{w.id: w for w in self.weights.values()}.values())
-        changed = replace(graph, ops=tuple(self._typed(op) for op in self.ops), outputs=outputs, weights=constants)
+        changed = replace(
+            graph, ops=tuple(self._typed(op, outputs) for op in self.ops), outputs=outputs, weights=constants
+        )
         return drop_unused_weights(changed)
 
     def _statement(self, op: Op, wanted: Demand | None) -> None:
@@ -128,11 +130,14 @@ class _Assignment:
                     if self.halos.get(member, zero) != widest:
                         self.halos[member], changed = widest, True
 
-    def _typed(self, op: Op) -> Op:
+    def _typed(self, op: Op, outputs: tuple[str, ...]) -> Op:
         kind = self.kinds[op.result]
         if kind == PLAIN:
-            haloed = op.name == "op.reshape" and self.kinds.get(op.operands[0]) == C16
-            return replace(op, name="op.relayout") if haloed and any(self.halos.get(op.operands[0], ())) else op
+            if op.name == "op.reshape" and self.kinds.get(op.operands[0]) == C16:
+                # No view: the value has a halo after all, or the engine's own buffer must receive it.
+                if any(self.halos.get(op.operands[0], ())) or op.result in outputs:
+                    return replace(op, name="op.relayout")
+            return op
         halo = self.halos.get(op.result, (0,) * (len(op.out.dims) - 2))
         ttype = replace(op.out, layout=c16(halo) if kind == C16 else planar(halo))
         if not op.body:
@@ -142,4 +147,3 @@ class _Assignment:
 
 def _renamed(op: Op, names: dict[str, str]) -> Op:
     return replace(op, operands=tuple(names.get(o, o) for o in op.operands))
-

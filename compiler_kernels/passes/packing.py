@@ -1,7 +1,7 @@
 """Constants in the order their kernels read them; the same for every instruction set.
 
-``oc16``       [output block][channel block of 8, or channel][kernel position][8, or nothing][16 outputs]; of a transposed
-               convolution one such array per output phase, phases row-major.
+``oc16``       [output block][channel block of 8, or channel][kernel position][8, or nothing][16 outputs]; of a
+               transposed convolution one such array per output phase, phases row-major.
 ``dw16``       depthwise: [channel block][kernel position][16 channels].
 ``channels16`` one number per channel, filled up with +0 to a multiple of 16.
 """
@@ -32,6 +32,8 @@ def by_outputs(w: Floats) -> Floats:
     """``w`` [outputs, channels, positions] as ``oc16``, flat."""
     w = fill_up(w, 0, BLOCK)
     blocks, positions = w.shape[0] // BLOCK, w.shape[2]
+    if not positions:
+        return np.zeros(0, np.float32)
     if w.shape[1] < UNIT:
         return np.ascontiguousarray(w.reshape(blocks, BLOCK, -1, positions).transpose(0, 2, 3, 1)).reshape(-1)
     w = fill_up(w, 1, UNIT).reshape(blocks, BLOCK, -1, UNIT, positions)

@@ -1,6 +1,6 @@
 """Convolution family: dense and grouped convolution and transposed convolution on blocked activations.
 
-The layout pass (passes/layouts.py) decides which statements come here, by giving their weights the layout ``packed oc16``.
+The layout pass (passes/layouts.py) decides which statements come here: it packs their weights as ``oc16``.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def transposed_windows(op: Op, x: TensorType, w: TensorType) -> list[Window]:
     windows, offset = [], 0
     for first in product(*(range(min(s, e)) for s, e in zip(stride, extent, strict=True))):
         axes = [axis_taps(f, s, d, p, k) for f, s, d, p, k in zip(first, stride, dilation, pads, kernel, strict=True)]
-        positions = tuple(
-            sum(t[1] * a for t, a in zip(at, access.spatial, strict=True)) for at in product(*axes)
-        )
+        positions = tuple(sum(t[1] * a for t, a in zip(at, access.spatial, strict=True)) for at in product(*axes))
         taps = taps_at(w.dims[0], positions, x, 1)
         count: Three = three([-(-(e - f) // s) for e, f, s in zip(extent, first, stride, strict=True)], 1)
         windows.append(Window(taps, offset, (1, 1, 1), count, three(first, 0), stride))
@@ -98,7 +96,12 @@ def flattened(window: Window, function: Graph) -> Window | None:
     values = [t for t in (*(v.type for v in function.inputs), function.ops[-1].out) if t.layout.startswith("c16")]
     out = function.ops[-1].out
     same = all((t.dims[2:] == out.dims[2:] or prod(t.dims[2:]) == 1) and not any(t.physical.halo) for t in values)
-    if not same or types["p0"].layout.startswith("planar") or len(window.taps.positions) > 1 or window.step != (1, 1, 1):
+    if (
+        not same
+        or types["p0"].layout.startswith("planar")
+        or len(window.taps.positions) > 1
+        or window.step != (1, 1, 1)
+    ):
         return None
     return Window(window.taps, 0, (1, 1, 1), (1, 1, prod(window.extent)))
 

@@ -7,7 +7,7 @@ from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import full_access, operand_access, three
-from compiler_kernels.targets.vector.rows import Rows
+from compiler_kernels.targets.vector.block_rows import Rows
 
 MAX_PIXELS = 14
 
@@ -32,10 +32,14 @@ def depthwise(function: Graph, isa: Isa, name: str) -> Kernel | None:
         """``pixels`` outputs from column c on."""
         names = [f"a{p}" for p in range(pixels)]
         code.add(f"{vec.type} {', '.join(f'{a} = {zero}' for a in names)};")
-        with code.block(f"for (int kd = 0; kd < {kernel[0]}; kd++)"), code.block(f"for (int kh = 0; kh < {kernel[1]}; kh++)"):
+        with (
+            code.block(f"for (int kd = 0; kd < {kernel[0]}; kd++)"),
+            code.block(f"for (int kh = 0; kh < {kernel[1]}; kh++)"),
+        ):
             moves = [("kd", dilation[0] * x.spatial[0]), ("kh", dilation[1] * x.spatial[1])]
             code.add(f"const float *xk = xc + {linear(moves, lane)};")
-            code.add(f"const float *wk = w + {linear([('kd', kernel[1] * kernel[2] * BLOCK), ('kh', kernel[2] * BLOCK)], lane)};")
+            row = kernel[2] * BLOCK
+            code.add(f"const float *wk = w + {linear([('kd', kernel[1] * row), ('kh', row)], lane)};")
             for k in range(kernel[2]):
                 code.add(f"const {vec.type} w{k} = {vec.load(linear([('wk', 1)], k * BLOCK))};")
             readers: dict[int, list[tuple[int, int]]] = {}

@@ -8,7 +8,7 @@ from compiler_kernels.ir.text import format_op
 from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of, strides
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import Access, full_access, three
-from compiler_kernels.targets.vector.rows import Rows
+from compiler_kernels.targets.vector.block_rows import Rows
 
 
 def relayout(function: Graph, isa: Isa, name: str) -> Kernel | None:

@@ -10,7 +10,7 @@ from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c.elementwise import expression
 from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of, strides
 from compiler_kernels.targets.isa import Isa
-from compiler_kernels.targets.vector.rows import Rows
+from compiler_kernels.targets.vector.block_rows import Rows
 from compiler_kernels.targets.vector.vec import Vec
 
 CHUNK = 4096

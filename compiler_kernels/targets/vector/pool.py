@@ -11,7 +11,7 @@ from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, Kernel, c_float, linear, root_of
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import full_access, three
-from compiler_kernels.targets.vector.rows import Rows
+from compiler_kernels.targets.vector.block_rows import Rows
 
 
 def pool(function: Graph, isa: Isa, name: str) -> Kernel | None:
@@ -36,9 +36,8 @@ def pool(function: Graph, isa: Isa, name: str) -> Kernel | None:
         start = "0.0f" if average else "-__builtin_inff()"
         code.add(f"{vec.type} best = {vec.set1(start)};")
         with code.block("for (int kd = d0; kd < d1; kd++)"), code.block("for (int kh = h0; kh < h1; kh++)"):
-            code.add(
-                f"const float *xk = xr + {linear([('kd', dilation[0] * x.spatial[0]), ('kh', dilation[1] * x.spatial[1])], lane)};"
-            )
+            moves = [("kd", dilation[0] * x.spatial[0]), ("kh", dilation[1] * x.spatial[1])]
+            code.add(f"const float *xk = xr + {linear(moves, lane)};")
             for kw in range(kernel[2]):
                 value = vec.load(linear([("xk", 1)], kw * dilation[2] * BLOCK))
                 update = vec.add("best", value) if average else f"{vec('max')}(best, {value})"

@@ -8,7 +8,7 @@ from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, Kernel, c_float, root_of
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import full_access
-from compiler_kernels.targets.vector.rows import Rows
+from compiler_kernels.targets.vector.block_rows import Rows
 
 
 def resize(function: Graph, isa: Isa, name: str) -> Kernel | None:

@@ -1,7 +1,7 @@
 """The register tile of every sum of products: some pixels times one or two blocks of 16 outputs, in the CA-1 order.
 
-A leaf is summed in registers; finished leaves wait in a small scratch, one area per level of the summation tree, so that
-the accumulators never leave their registers for lack of room. Three things keep compilers from undoing this (measured:
+A leaf is summed in registers; finished leaves wait in a small scratch, one area per level of the summation tree, so
+that the accumulators never leave their registers for lack of room. Three things keep compilers from undoing this (measured:
 up to 13 % slower otherwise): the scratch comes by pointer, the function is not inlined, and a memory barrier stands
 before each merge. The broadcast of x is a separate load: one per multiply-add would halve the speed of some processors.
 """
@@ -92,7 +92,9 @@ def emit_tile(
     accumulators = list(names.values())
     arguments = ", ".join([*(f"const float *{p}" for p in ("x", "w", *params)), "float *y", "float *t"])
     with code.block(f"static __attribute__((noinline)) void {name}({arguments})"):
-        code.add(f"{vec.type} {', '.join(accumulators)};", "(void)t;" if taps.order.leaves < 2 else "")
+        code.add(f"{vec.type} {', '.join(accumulators)};")
+        if taps.order.leaves < 2:
+            code.add("(void)t;")
         if taps.order.leaves == 0:
             code.add("(void)x, (void)w;", _zero(vec, accumulators))
         else:
@@ -105,9 +107,7 @@ def _zero(vec: Vec, accumulators: Sequence[str]) -> str:
     return " ".join(f"{a} = {vec.set1('0.0f')};" for a in accumulators)
 
 
-def _leaves(
-    code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int, accumulators: Sequence[str]
-) -> None:
+def _leaves(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int, accumulators: Sequence[str]) -> None:
     order = taps.order
     leaves, count = order.leaves, len(taps.positions)
     cut = order.positions_per_leaf < count
@@ -142,7 +142,9 @@ def _whole_blocks(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], block
         unit = "s" if order.leaves > 1 else "0"
         if per > 1:
             first = f"s * {per}" if order.leaves > 1 else "0"
-            stop = f"{first} + {per}" if order.blocks % per == 0 else f"({first} + {per} < {order.blocks} ? {first} + {per} : {order.blocks})"
+            stop = f"{first} + {per}"
+            if order.blocks % per:
+                stop = f"({stop} < {order.blocks} ? {stop} : {order.blocks})"
             stack.enter_context(code.block(f"for (int u = {first}; u < {stop}; u++)"))
             unit = "u"
         code.add(f"const float *xu = {_unit(taps, unit)};")
@@ -171,13 +173,11 @@ def _spacing(taps: Taps) -> int:
     return taps.positions[1] - taps.positions[0] if taps.row > 1 else 1
 
 
-def _steps(
-    code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int, run: int, stride: int
-) -> None:
+def _steps(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int, run: int, stride: int) -> None:
     """``run`` taps in succession: load the weights once, broadcast x once per pixel."""
     lanes = range(0, blocks * BLOCK, vec.lanes)
     for i in range(run):
-        if i and stride > 1 or run != 8 and i:
+        if i and taps.order.block == 1:
             # Neighbouring pixels read the same x at different taps; kept in registers, those would be spilt.
             code.add('__asm__("" : "+r"(xp));')
         weights = []

@@ -38,7 +38,7 @@ class Window:
 
 @dataclass
 class Slide:
-    """Emitter state of one kernel: ``x`` is p0, ``w`` p1 and, unless ``bias`` is empty, the bias the parameter so named.
+    """Emitter state of one kernel: x is p0, the weights p1 and, unless ``bias`` is empty, the bias that parameter.
 
     ``block_groups``: blocks of outputs per group of a grouped convolution, whose x starts ``group_step`` floats later
     from group to group; 0 when there are no groups.
@@ -110,8 +110,8 @@ class Slide:
             index = linear([("item", 1)], -start) if start else "item"
             index = f"({index})" if start else index
             expression = f"{index} / {step}" if step > 1 else index
-            code.add(f"const int {name} = {expression} % {counts[name]};" if counts[name] > 1 else f"const int {name} = 0;")
-        code.add(f"const int h = r * {rows}, cb = g * {per_tile};")
+            code.add(f"const int {name} = {f'{expression} % {counts[name]}' if counts[name] > 1 else '0'};")
+        code.add(f"const int h = r * {rows}, cb = g * {per_tile};", "(void)z, (void)h, (void)c;")
         plain = self.blocks % per_tile == 0 and not self.tail
         variants = [(per_tile, 0, "")] if plain else []
         if not plain:
@@ -127,7 +127,7 @@ class Slide:
     def _group(
         self, code: Code, window: Window, blocks: int, tail: int, rows: int, columns: int, split: int, most: int
     ) -> None:
-        depth, height, width = window.extent
+        height, width = window.extent[1:]
         used = self._pointers(code, window)
         narrow, wide = width // columns, width % columns  # `wide` tiles have one pixel more
         if rows > 1:
@@ -147,9 +147,6 @@ class Slide:
                     head = f"if (c >= {first} && c < {first + number})"
                     with code.block(head):
                         code.add(f"const int j = {start} + (c - {first}) * {size};", call)
-                elif number == 1:
-                    with code.block("for (int j = %d, once = 1; once; once = 0)" % start):
-                        code.add(call)
                 else:
                     with code.block(f"for (int j = {start}; j < {start + number * size}; j += {size})"):
                         code.add(call)
@@ -209,20 +206,20 @@ class Slide:
         if not any(self.halo) or window.first[2] != 0:
             return
         depth, height, width = self.spatial
-        step_d, step_h, step_w = self.y.spatial
-        side = 2 * self.halo[2] * step_w
-        above = side + 2 * self.halo[1] * step_h
-        with code.block("if (c == 0)" if split > 1 else ""):
-            bound = f"e < {rows} && h + e < {window.extent[1]}" if rows > 1 else ""
-            loops = [f"for (int b = 0; b < {blocks}; b++)"] if blocks > 1 else []
-            with code.block(loops[0] if loops else ""), code.block(f"for (int e = 0; {bound}; e++)" if bound else ""):
-                d = linear([("z", window.every[0])], window.first[0])
-                row = f"(h + e) * {window.every[1]} + {window.first[1]}" if bound else linear([("h", window.every[1])], window.first[1])
-                target = self.y.at("n", "(cb + b)" if blocks > 1 else "cb", [f"({d})", f"({row})", "0"])
-                code.add(
-                    f"ca1_halo({target}, {d}, {row}, {d} == {depth - 1} && {row} == {height - 1}, {side}, {above}, "
-                    f"{self.y.origin}, {width * step_w});"
-                )
+        side = 2 * self.halo[2] * self.y.spatial[2]
+        above = side + 2 * self.halo[1] * self.y.spatial[1]
+        d = linear([("z", window.every[0])], window.first[0])
+        row = linear([("(h + e)" if rows > 1 else "h", window.every[1])], window.first[1])
+        block = "(cb + b)" if blocks > 1 else "cb"
+        target = self.y.at("n", block, [f"({d})", f"({row})", "0"])
+        last = f"{d} == {depth - 1} && {row} == {height - 1}"
+        with (
+            code.block("if (c == 0)" if split > 1 else ""),
+            code.block(f"for (int b = 0; b < {blocks}; b++)" if blocks > 1 else ""),
+            code.block(f"for (int e = 0; e < {rows} && h + e < {window.extent[1]}; e++)" if rows > 1 else ""),
+        ):
+            sizes = f"{side}, {above}, {self.y.origin}, {width * self.y.spatial[2]}"
+            code.add(f"ca1_halo({target}, {d}, {row}, {last}, {sizes});")
 
 
 def emit_slide(

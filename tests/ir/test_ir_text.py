@@ -83,7 +83,7 @@ metas = st.lists(st.tuples(symbols, texts), max_size=3).map(tuple)
 modules = st.builds(Module, st.sampled_from(LEVELS), st.lists(graphs(), min_size=1, max_size=2).map(tuple), metas)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(modules)
 def test_round_trip(module: Module) -> None:
     text = print_module(module)

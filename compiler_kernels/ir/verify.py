@@ -8,6 +8,7 @@ from typing import Final
 
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir.graph import DTYPE_BYTES, LEVELS, Graph, Module, Op, TensorType
+from compiler_kernels.ir.layout import parse_layout
 from compiler_kernels.ir.ops import infer
 from compiler_kernels.ir.verify_memory import buffers, calls, lifetimes
 
@@ -62,6 +63,22 @@ def weights(module: Module, graph: Graph) -> Iterator[str]:
             yield f"weight %{w.id} has the malformed reference {w.ref[:24]!r}"
         if not w.type.is_static or w.type.dtype not in DTYPE_BYTES:
             yield f"weight %{w.id} has the type {w.type.dtype}{list(w.type.shape)}, which is not a static type"
+
+
+def layouts(module: Module, graph: Graph) -> Iterator[str]:
+    """Element types are known, and a layout fits its static shape; L0 knows no layouts."""
+    for vid, found in graph.types().items():
+        if found.dtype not in DTYPE_BYTES:
+            yield f"%{vid} has the unknown element type {found.dtype}"
+        if not found.layout:
+            continue
+        if module.level == "l0" or not found.is_static:
+            yield f"%{vid} has the layout {found.layout!r}, which level {module.level} or its shape does not allow"
+            continue
+        try:
+            parse_layout(found.layout, found.dims)
+        except ValueError as error:
+            yield f"%{vid}: {error}"
 
 
 def pure(module: Module, graph: Graph) -> Iterator[str]:
@@ -134,7 +151,7 @@ def _fused(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     yield from (f"{op.name} does not use its operand %{o}" for o in op.operands if o and o not in used)
 
 
-_COMMON: Final[tuple[Rule, ...]] = (identifiers, outputs, weights)
+_COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights)
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "l0": (*_COMMON, pure),
     "frozen": (*_COMMON, statements),

@@ -15,7 +15,7 @@ from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.policy import Policy, policy_from_json
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
-from compiler_kernels.stages.frontend import JSON, TEXT, module_artifacts, read_module
+from compiler_kernels.stages.frontend import JSON, module_artifacts, read_module
 from compiler_kernels.targets.c.program import Guard, Identity, generate
 from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import resolve_target

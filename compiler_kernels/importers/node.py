@@ -21,6 +21,7 @@ HARMLESS: Final = frozenset(
         "pads",  # read unless auto_pad, which excludes them
         "keep_aspect_ratio_policy",  # read where sizes are given
         "noop_with_empty_axes",  # read where there are no axes
+        "keepdims",  # read unless nothing is reduced
     }
 )  # fmt: skip
 """Attributes an importer may leave unread."""

@@ -2,7 +2,7 @@
 #include "ca1_math.h"
 
 #define V CA1_N(f32)
-CA1_TARGET static void CA1_N(apply)(int function, const float *a, const float *b, const float *c, float *out, long n)
+CA1_TARGET CA1_DEVICE static void CA1_N(apply)(int function, const float *a, const float *b, const float *c, float *out, long n)
 {
     for (long i = 0; i + CA1_VL <= n; i += CA1_VL) {
         const V x = CA1_N(load)(a + i), y = CA1_N(load)(b + i), z = CA1_N(load)(c + i);

@@ -1,6 +1,6 @@
 /* Test program: applies the CA-1 functions at every vector width of the target.
  * As a program: `elementary_probe WIDTH STEP` prints one line "function hash" per function, over a fixed sample of
- * about 2^32 / STEP operands. As a shared library: probe_apply. */
+ * about 2^32 / STEP operands. As a shared library: probe_apply, at most 4096 operands a call for width 0. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,6 +18,26 @@
 #undef CA1_VL
 #define CA1_VL 16
 #include "elementary_apply.h"
+#endif
+
+#ifdef __CUDACC__   /* width 0 of a build by nvcc -x cu: device code, one thread per operand */
+__global__ static void on_device(int function, const float *a, const float *b, const float *c, float *out)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    ca1_apply_v1(function, a + i, b + i, c + i, out + i, 1);
+}
+
+static int device_apply(int function, const float *a, const float *b, const float *c, float *out, long n)
+{
+    static float *buffer;
+    if (buffer == NULL && cudaMalloc(&buffer, 4 * (size_t)n * sizeof *buffer) != cudaSuccess)
+        return 1;
+    const float *const from[3] = {a, b, c};
+    for (int i = 0; i < 3; i++)
+        cudaMemcpy(buffer + i * n, from[i], (size_t)n * sizeof *buffer, cudaMemcpyHostToDevice);
+    on_device<<<(unsigned)(n / 256), 256>>>(function, buffer, buffer + n, buffer + 2 * n, buffer + 3 * n);
+    return cudaMemcpy(out, buffer + 3 * n, (size_t)n * sizeof *buffer, cudaMemcpyDeviceToHost) != cudaSuccess;
+}
 #endif
 
 #define FUNCTIONS 25
@@ -40,6 +60,10 @@ int probe_apply(int function, int width, const float *a, const float *b, const f
         ca1_apply_v8(function, a, b, c, out, n);
     else if (width == 16)
         ca1_apply_v16(function, a, b, c, out, n);
+#endif
+#ifdef __CUDACC__
+    else if (width == 0)
+        return device_apply(function, a, b, c, out, n);
 #endif
     else
         return 1;

@@ -68,7 +68,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return run
 
 
-def output(*command: str | Path) -> str:
+def output(*command: object) -> str:
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True).stdout
 
 

@@ -116,7 +116,7 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     found = [types.get(o) if o else None for o in op.operands]
     operands = [t.logical if t else None for t in found]
     result = op.type.logical
-    attrs = {k: v for k, v in op.attrs if k != "in_place"}
+    attrs = {k: v for k, v in op.attrs if k not in ("in_place", "runtime_weights")}
     try:
         if op.kind in LATER_OPS:
             if len(operands) != LATER_OPS[op.kind] or operands[0] != result or attrs:

@@ -10,6 +10,7 @@ from compiler_kernels.passes.buffers import AssignBuffers
 from compiler_kernels.passes.fuse import FuseElementwise
 from compiler_kernels.passes.infra import ModulePass, run_passes
 from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
+from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.policy import Policy, policy_from_json
@@ -22,7 +23,7 @@ from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.sources import runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver
 
-L1_PASSES: tuple[ModulePass, ...] = (LowerBatchNorm(), FuseElementwise(), AssignBuffers())
+L1_PASSES: tuple[ModulePass, ...] = (LowerBatchNorm(), MarkRuntimeWeights(), FuseElementwise(), AssignBuffers())
 L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
 C_SOURCE = "text/x-c; charset=utf-8"
 

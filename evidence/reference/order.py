@@ -14,6 +14,7 @@ RADIX = 8
 LANES = 16
 SUM_LEAF = 64
 BLOCK_CHANNELS = 8
+FEW_CHANNELS = 16
 Tap = tuple[int, int]
 
 
@@ -23,13 +24,14 @@ def product_leaves(channels: int, positions: int) -> tuple[tuple[Tap, ...], ...]
 
     ``channels`` counts the input channels of the group (K for a matrix product), ``positions`` the kernel positions.
     """
-    cb = BLOCK_CHANNELS if channels >= BLOCK_CHANNELS else 1
+    few = channels < FEW_CHANNELS
+    cb = 1 if few else BLOCK_CHANNELS
     blocks = [range(c, min(c + cb, channels)) for c in range(0, channels, cb)]
     if positions == 0:
         return ()
     limit = 72 // cb
     if positions <= limit:
-        per_leaf = max(1, 64 // (cb * positions))
+        per_leaf = max(1, (16 if few else 64) // (cb * positions))
         return tuple(
             tuple((c, p) for block in blocks[i : i + per_leaf] for p in range(positions) for c in block)
             for i in range(0, len(blocks), per_leaf)

@@ -23,7 +23,7 @@ ALL_WIDTHS = [1, pytest.param(8, marks=needs_v3)]
         ("sqrt", [INF, 0.0, -0.0, -1.0, NAN], [INF, 0.0, -0.0, NAN, NAN]),
         ("reciprocal", [INF, -INF, 0.0, -0.0, NAN], [0.0, -0.0, INF, -INF, NAN]),
         ("relu", [INF, -INF, 0.0, -0.0, -1e-45, 1e-45, NAN], [INF, 0.0, 0.0, 0.0, 0.0, 1e-45, NAN]),
-        ("softplus", [INF, -INF, 89.0, NAN], [INF, 0.0, INF, NAN]),
+        ("softplus", [INF, -INF, 89.0, -80.0, NAN], [INF, 0.0, 89.0, 1.8048513e-35, NAN]),
         ("gelu", [INF, -INF, -0.0, NAN], [INF, NAN, -0.0, NAN]),
         ("hard_swish", [3.0, -3.0, INF, -INF, NAN], [3.0, -0.0, INF, NAN, NAN]),
         ("maxn", [NAN, 0.0, -0.0, -1.0], [NAN, 0.0, -0.0, -0.0]),  # second operand -0

@@ -87,7 +87,7 @@ def apply(build: Build) -> Apply:
     pointer = np.ctypeslib.ndpointer(np.float32, flags="C")
     library.probe_apply.argtypes = [ctypes.c_int, ctypes.c_int, *[pointer] * 4, ctypes.c_long]
 
-    def run(name: str, x: object, y: object = 0, z: object = 0, width: int = 1) -> Floats:
+    def run(name: str, x: npt.ArrayLike, y: npt.ArrayLike = 0, z: npt.ArrayLike = 0, width: int = 1) -> Floats:
         shape = np.broadcast_shapes(np.shape(x), np.shape(y), np.shape(z))
         count = -(-int(np.prod(shape)) // 16) * 16
         padded = [np.zeros(count, np.float32) for _ in range(3)]
@@ -100,7 +100,7 @@ def apply(build: Build) -> Apply:
     return run
 
 
-def bits(values: object) -> npt.NDArray[np.uint32]:
+def bits(values: npt.ArrayLike) -> npt.NDArray[np.uint32]:
     """Patterns, NaN made canonical."""
     array = np.atleast_1d(np.asarray(values, np.float32))
     return np.where(np.isnan(array), np.uint32(0x7FC00000), array.view(np.uint32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from elementary_programs import X86_V3, Apply, Build, apply, bits, build, floats, needs_v3, output
 
@@ -31,7 +32,7 @@ ALL_WIDTHS = [1, pytest.param(8, marks=needs_v3)]
     ],
 )
 @pytest.mark.parametrize("width", ALL_WIDTHS)
-def test_special_values(apply: Apply, name: str, x: object, expected: object, width: int) -> None:
+def test_special_values(apply: Apply, name: str, x: npt.ArrayLike, expected: npt.ArrayLike, width: int) -> None:
     assert bits(apply(name, x, width=width)).tolist() == bits(expected).tolist()
 
 

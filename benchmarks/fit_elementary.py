@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import mpmath as mp
+import mpmath as mp  # type: ignore[import-untyped]
 
 Fn = Callable[[mp.mpf], mp.mpf]
 GRID = 400

@@ -45,7 +45,7 @@ def write(directory: Path) -> None:
         text.append(generate_cuda(item.module, item.store, f"v{number}"))
         count_in = sum(a.size for a in item.inputs)
         count_out = 1
-        for dim in item.vector.expected.shape:
+        for dim in item.expected.shape:
             count_out *= dim
         most_in, most_out = max(most_in, count_in), max(most_out, count_out)
         calls.append(
@@ -62,9 +62,10 @@ def write(directory: Path) -> None:
         return
     command = [nvcc, "-O2", "-std=c++17", "-arch=sm_90", *NVCC_FLAGS, "-I", str(RUNTIME_DIRECTORY)]
     subprocess.run([*command, "-o", str(directory / "vectors"), str(directory / "vectors.cu")], check=True)
-    ptx = subprocess.run([*command, "-ptx", "-o", "-", str(directory / "vectors.cu")], capture_output=True, check=False)
-    for word in (b".ftz", b".approx", b"div.full"):
-        print(f"PTX instructions with {word.decode()}: {ptx.stdout.count(word)}")
+    subprocess.run([*command, "-ptx", "-o", str(directory / "vectors.ptx"), str(directory / "vectors.cu")], check=True)
+    ptx = (directory / "vectors.ptx").read_bytes()
+    for word in (b"fma.rn.f32", b".ftz", b".approx", b"div.full", b"mma."):
+        print(f"PTX instructions with {word.decode()}: {ptx.count(word)}")
 
 
 def check(directory: Path) -> int:

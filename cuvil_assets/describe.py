@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from compiler_kernels.stage import Json, StageResult
@@ -52,7 +53,7 @@ def error_table(report: dict[str, Any]) -> str:
     return head + "\n\n" + table(("tensor", "op", "elements", "rms error", "onnxruntime", "ratio"), rows)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

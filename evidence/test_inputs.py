@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 F32 = npt.NDArray[np.float32]
 Range = tuple[float, float] | None
+SPECIAL_INPUTS = 3
+"""How many of a build's inputs are special rather than random, when there are more than that."""
 
 
 def uniform24(count: int, seed: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -48,12 +50,12 @@ def special(shape: Sequence[int], bounds: Range, number: int) -> F32:
 def make_inputs(
     shapes: Mapping[str, Sequence[int]], bounds: Mapping[str, Range], count: int, seed: int
 ) -> list[dict[str, F32]]:
-    """``count`` sets of inputs by name; the first three are the special ones when ``count`` > 3."""
+    """``count`` sets of inputs by name; the first three are the special ones when there are more."""
     sets = []
     for index in range(count):
         one: dict[str, F32] = {}
         for position, (name, shape) in enumerate(shapes.items()):
-            if count > 3 and index < 3:
+            if count > SPECIAL_INPUTS and index < SPECIAL_INPUTS:
                 one[name] = special(shape, bounds.get(name), index)
             else:
                 one[name] = tensor(shape, bounds.get(name), [seed, index, position])

@@ -1,4 +1,4 @@
-"""All vectors of CA-1 as one program: every one-node model goes through the whole compiler, then all are linked together.
+"""All vectors of CA-1 as one program: each one-node model goes through the compiler, then all are linked together.
 
 The program reads the inputs of all vectors from standard input and writes all outputs to standard output, binary32 in
 vector order, so one run per target checks everything.
@@ -6,7 +6,7 @@ vector order, so one run per target checks everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,19 +22,20 @@ from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.c.program import Identity, Program, generate
 from compiler_kernels.targets.isa import SCALAR, Isa
-from evidence.reference.vectors import Vector
+from evidence.reference.vector_model import Expected, Vector
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """One vector after the compiler: its L2 module, constants, and the run-time inputs in the engine's order."""
+    """One model after the compiler: its L2 module, constants, run-time inputs in the engine's order, expected bits."""
 
-    vector: Vector
+    name: str
     module: Module
     store: WeightStore
     inputs: tuple[Array, ...]
+    expected: Expected
 
 
 def onnx_model(vector: Vector) -> bytes:
@@ -65,7 +66,7 @@ def compile_vector(vector: Vector) -> Compiled:
     lowered = lower_to_l2(frozen, store)
     given = vector.onnx_model_parts().graph_inputs
     inputs = tuple(np.ascontiguousarray(given[v.name], dtype="<f4") for v in lowered.main.inputs)
-    return Compiled(vector, lowered, store, inputs)
+    return Compiled(vector.name, lowered, store, inputs, vector.expected)
 
 
 def compile_all(vectors: Sequence[Vector]) -> tuple[list[Compiled], dict[str, str]]:
@@ -105,7 +106,7 @@ def program(compiled: Sequence[Compiled], isa: Isa = SCALAR) -> dict[str, bytes]
     """Source files of the program: ``vectors.c`` and ``main.c`` (weights included as arrays: they are small)."""
     engines: list[Program] = []
     for number, item in enumerate(compiled):
-        identity = Identity(item.vector.name, item.vector.version, "0" * 128, "0" * 128, isa.name)
+        identity = Identity(item.name, "0", "0" * 128, "0" * 128, isa.name)
         engines.append(generate(item.module, item.store, identity, prefix=f"v{number}", isas=(isa,)))
     text = [f"#define {isa.macro} 1"]
     for number, engine in enumerate(engines):
@@ -113,7 +114,8 @@ def program(compiled: Sequence[Compiled], isa: Isa = SCALAR) -> dict[str, bytes]
         text += [engine.files["engine.c"].decode(), engine.files["kernels.c"].decode()]
         # Step functions have file scope; in one file each engine's need names of their own.
         for name in _step_names(engine.files["kernels.c"].decode()):
-            text[-1] = text[-1].replace(f"{name}(int", f"v{number}_{name}(int").replace(f"{{{name},", f"{{v{number}_{name},")
+            own = f"v{number}_{name}"
+            text[-1] = text[-1].replace(f"{name}(int", f"{own}(int").replace(f"{{{name},", f"{{{own},")
     count = len(engines)
     main = _MAIN.format(
         declarations="\n".join(f"extern const cuvil_engine v{n}_engine_instance;" for n in range(count)),
@@ -123,8 +125,8 @@ def program(compiled: Sequence[Compiled], isa: Isa = SCALAR) -> dict[str, bytes]
 
 
 def _step_names(kernels: str) -> list[str]:
-    found = [line.split("(", 1)[0].rsplit(" ", 1)[1] for line in kernels.splitlines() if line.startswith("static void step")]
-    return sorted(set(found), key=len, reverse=True)
+    lines = [line for line in kernels.splitlines() if line.startswith("static void step")]
+    return sorted({line.split("(", 1)[0].rsplit(" ", 1)[1] for line in lines}, key=len, reverse=True)
 
 
 def _weights_array(prefix: str, data: bytes) -> str:
@@ -142,16 +144,12 @@ def compare(compiled: Sequence[Compiled], output: bytes) -> dict[str, str]:
     wrong: dict[str, str] = {}
     start = 0
     for item in compiled:
-        shape = item.vector.expected.shape
+        shape = item.expected.shape
         count = int(np.prod(shape, dtype=np.int64))
         got = values[start : start + count].reshape(shape)
         start += count
-        if not item.vector.expected.matches(got):
-            wrong[item.vector.name] = f"got {[hex(w) for w in got.reshape(-1)[:4].view('<u4')]}"
+        if not item.expected.matches(got):
+            wrong[item.name] = f"got {[hex(w) for w in got.reshape(-1)[:4].view('<u4')]}"
     if start != values.size:
         wrong["(size)"] = f"the program wrote {values.size} values, expected {start}"
     return wrong
-
-
-def summary(results: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
-    return {target: len(wrong) for target, wrong in results.items()}

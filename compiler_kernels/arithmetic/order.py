@@ -9,6 +9,10 @@ from typing import Final
 BLOCK: Final = 8
 LEAF_TAPS: Final = 72
 LEAF_TARGET: Final = 64
+FEW_CHANNELS: Final = 16
+"""Below this, blocks of one channel and leaves of about ``FEW_TARGET`` taps: few channels mean few leaves, and a single
+chain of 27 or 72 taps was measured at 1.2 to 1.5 times onnxruntime's error (docs/decisions.md)."""
+FEW_TARGET: Final = 16
 RADIX: Final = 8
 ROW_LANES: Final = 16
 SUM_LEAF: Final = 64
@@ -60,7 +64,7 @@ def sum_order(channels: int, positions: int, target: int = LEAF_TARGET) -> SumOr
 
     GEMM and MatMul are ``positions == 1`` with K as the channels. ``target`` stands in place of 64 for Winograd sums.
     """
-    block = BLOCK if channels >= BLOCK else 1
+    block, target = (BLOCK, LEAF_TARGET) if channels >= FEW_CHANNELS else (1, FEW_TARGET)
     per_leaf = LEAF_TAPS // block
     if positions <= per_leaf:
         return SumOrder(

@@ -40,7 +40,8 @@ def resize_tables(op: Op, in_dims: Sequence[int]) -> list[AxisTable]:
         end = Fraction(binary32(roi[rank + axis])) if roi else Fraction(1)
         where = [coordinate(mode, o, size, out, scale, start, end) for o in range(out)]
         # tf_half_pixel_for_nn would shift even the batch axis by half an element; scale 1 leaves an axis alone there.
-        if out == size and (all(c == o for o, c in enumerate(where)) or (mode == "tf_half_pixel_for_nn" and scale == 1)):
+        unscaled = mode == "tf_half_pixel_for_nn" and scale == 1
+        if out == size and (unscaled or all(c == o for o, c in enumerate(where))):
             continue
         outside = tuple(mode == "tf_crop_and_resize" and (c < 0 or c > size - 1) for c in where)
         if op.str_("mode") == "nearest":

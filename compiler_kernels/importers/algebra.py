@@ -64,16 +64,21 @@ def instance_normalization(ctx: Context) -> None:
 def group_normalization(ctx: Context) -> None:
     """Opset 21: one scale and bias per channel. The form of opset 18 is deprecated, and the checker refuses it."""
     x, groups = ctx.tensor(0), ctx.at.int_("num_groups", 0)
+    _float32_statistics(ctx)
     attrs: dict[str, Attr] = {"epsilon": ctx.at.float_("epsilon", 1e-5), "num_groups": groups}
     ctx.bind(ctx.emit("group_normalization", [x, ctx.tensor(1), ctx.tensor(2)], attrs))
+
+
+def _float32_statistics(ctx: Context) -> None:
+    if ctx.at.int_("stash_type", 1) != 1:
+        ctx.at.unsupported("computes its statistics in another type than float32")
 
 
 def layer_normalization(ctx: Context) -> None:
     x = ctx.tensor(0)
     if ctx.used(1) or ctx.used(2):
         ctx.at.unsupported("returns its mean or deviation, which are not compiled so far")
-    if ctx.at.int_("stash_type", 1) != 1:
-        ctx.at.unsupported("computes its statistics in another type than float32")
+    _float32_statistics(ctx)
     axis = axis_of(ctx, ctx.at.int_("axis", -1), x.rank)
     inner = x.shape[axis:]
     params: list[Tensor] = []

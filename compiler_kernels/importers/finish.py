@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.importers.context import Context
 from compiler_kernels.ir.graph import Graph, Module, Op, Value, Weight
 from compiler_kernels.ir.text import format_type
+
+LARGEST: Final = 2**31 - 1
+"""Most elements of one tensor: engines index with 32-bit counts wherever they can."""
 
 
 def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[str, str]) -> Module:
@@ -24,10 +28,9 @@ def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[
         results.append(tensor.id)
     ops = _alive(ctx.ops, results)
     for op in ops:
-        if op.out.count == 0:
-            raise UnsupportedError(
-                f"node {op.node!r} computes an empty tensor, {format_type(op.out)}, which is not compiled"
-            )
+        if not 0 < op.out.count <= LARGEST:
+            size = "an empty tensor" if op.out.count == 0 else f"more than {LARGEST} elements"
+            raise UnsupportedError(f"node {op.node!r} computes {size}, {format_type(op.out)}, which is not compiled")
     names = {v.id: v.id for v in inputs}
     weights: list[Weight] = []
     final: list[Op] = []

@@ -196,13 +196,20 @@ def gather(ctx: Context) -> None:
     ctx.bind(ctx.reshape(part, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])))
 
 
+def _column_row_depth(ctx: Context) -> bool:
+    mode = ctx.at.str_("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        ctx.at.invalid(f"has mode {mode!r}; ONNX defines DCR and CRD")
+    return mode == "CRD"
+
+
 def depth_to_space(ctx: Context) -> None:
     x, b = ctx.tensor(0), ctx.at.int_("blocksize", 0)
     if x.rank != 4 or b < 1 or x.shape[1] % (b * b):
         ctx.at.invalid(f"cannot use blocksize {b} on shape {list(x.shape)}")
     n, c, h, w = x.shape
     c //= b * b
-    if ctx.at.str_("mode", "DCR") == "CRD":
+    if _column_row_depth(ctx):
         cut, perm = (n, c, b, b, h, w), (0, 1, 4, 2, 5, 3)
     else:
         cut, perm = (n, b, b, c, h, w), (0, 3, 4, 1, 5, 2)
@@ -215,7 +222,8 @@ def space_to_depth(ctx: Context) -> None:
         ctx.at.invalid(f"cannot use blocksize {b} on shape {list(x.shape)}")
     n, c, h, w = x.shape
     cut = ctx.reshape(x, (n, c, h // b, b, w // b, b))
-    ctx.bind(ctx.reshape(ctx.transpose(cut, (0, 3, 5, 1, 2, 4)), (n, c * b * b, h // b, w // b)))
+    perm = (0, 1, 3, 5, 2, 4) if _column_row_depth(ctx) else (0, 3, 5, 1, 2, 4)
+    ctx.bind(ctx.reshape(ctx.transpose(cut, perm), (n, c * b * b, h // b, w // b)))
 
 
 IMPORTERS: dict[str, Callable[[Context], None]] = {

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import onnx
 
 from compiler_kernels.errors import UnsupportedError, UsageError
+
+HARMLESS: Final = frozenset(
+    {
+        "momentum", "ratio", "seed",  # training only
+        "storage_order",  # order of the indices of MaxPool, which are refused
+        "num_outputs",  # Split: always the number of outputs
+        "saturate", "round_mode",  # casts to 8-bit floats, which are refused
+        "cubic_coeff_a",  # cubic is refused
+        "pads",  # read unless auto_pad, which excludes them
+        "keep_aspect_ratio_policy",  # read where sizes are given
+        "noop_with_empty_axes",  # read where there are no axes
+        "keepdims",  # read unless nothing is reduced
+    }
+)  # fmt: skip
+"""Attributes an importer may leave unread."""
 
 
 def f32(value: float) -> float:
@@ -25,6 +40,16 @@ class Node:
     name: str
     version: int
     attrs: dict[str, object] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+
+    def attr(self, key: str, default: object = None) -> object:
+        """Attribute ``key``, remembered as taken into account."""
+        self.seen.add(key)
+        return self.attrs.get(key, default)
+
+    def unread(self) -> list[str]:
+        """Attributes that no importer looked at and that could change the result."""
+        return sorted(set(self.attrs) - self.seen - HARMLESS)
 
     @property
     def op(self) -> str:
@@ -55,19 +80,19 @@ class Node:
         raise UsageError(f"{self.where} {why}")
 
     def int_(self, key: str, default: int) -> int:
-        value = self.attrs.get(key, default)
+        value = self.attr(key, default)
         if not isinstance(value, int):
             self.invalid(f"has an attribute {key} that is not an integer")
         return value
 
     def float_(self, key: str, default: float) -> float:
-        value = self.attrs.get(key, default)
+        value = self.attr(key, default)
         if not isinstance(value, int | float):
             self.invalid(f"has an attribute {key} that is not a number")
         return f32(value)
 
     def str_(self, key: str, default: str) -> str:
-        value = self.attrs.get(key, default)
+        value = self.attr(key, default)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if not isinstance(value, str):
@@ -76,7 +101,7 @@ class Node:
 
     def ints(self, key: str, default: Sequence[int] | None = None, length: int | None = None) -> tuple[int, ...]:
         """Integer list ``key``; ``length`` entries where given; an absent one without default is invalid."""
-        value = self.attrs.get(key, default)
+        value = self.attr(key, default)
         if value is None:
             self.invalid(f"lacks the attribute {key}")
         if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
@@ -90,7 +115,7 @@ class Node:
         return self.ints(key) if key in self.attrs else None
 
     def floats(self, key: str) -> tuple[float, ...]:
-        value = self.attrs.get(key, [])
+        value = self.attr(key, [])
         if not isinstance(value, list | tuple) or not all(isinstance(v, int | float) for v in value):
             self.invalid(f"has an attribute {key} that is not a list of numbers")
         return tuple(f32(v) for v in value)

@@ -126,6 +126,8 @@ def _import_node(ctx: Context, node: Node) -> None:
     if node.version < MIN_OPSET:
         node.unsupported(f"is older than opset {MIN_OPSET}; convert the model with onnx.version_converter")
     found(ctx)
+    if node.unread():
+        node.unsupported(f"has the attribute {node.unread()[0]}, which this release does not know")
     for output in node.outputs:
         if output in ctx.live and output not in ctx.tensors:
             node.unsupported(f"returns the optional output {output!r}, which is not compiled so far")

@@ -11,6 +11,7 @@ from compiler_kernels.errors import IRError
 from compiler_kernels.ir.graph import LEVELS, Attr, Dim, Graph, Module, Op, TensorType, Value, Weight
 from compiler_kernels.ir.text import VERSION
 
+MAX_DIGITS: Final = 1000
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t]+)|(?P<comment>\#[^\n]*)|(?P<newline>\n)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
@@ -83,9 +84,19 @@ class _Parser:
             self.pos += 1
 
     def string(self) -> str:
-        value = json.loads(self.take("string"))
-        assert isinstance(value, str)
-        return value
+        text = self.take("string")
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            self.pos -= 1
+            self.fail("a string with JSON's escapes")
+
+    def integer(self) -> int:
+        text = self.take("number")
+        if len(text) > MAX_DIGITS:  # beyond it Python refuses to convert
+            self.pos -= 1
+            self.fail(f"an integer of at most {MAX_DIGITS} digits")
+        return int(text)
 
     def value_id(self) -> str:
         return self.take("value")[1:]
@@ -235,7 +246,7 @@ class _Parser:
             if found:
                 self.take("punct", ",")
             if self.here.kind == "number" and self.here.text.isdigit():
-                found.append(int(self.take("number")))
+                found.append(self.integer())
             elif self.accept("?"):
                 found.append("?")
             else:
@@ -251,9 +262,9 @@ class _Parser:
     def attr(self) -> Attr:
         t = self.here
         if t.kind == "number":
-            self.pos += 1
             if re.fullmatch(r"-?\d+", t.text):
-                return int(t.text)
+                return self.integer()
+            self.pos += 1
             return float(t.text)
         if t.kind == "string":
             return self.string()
@@ -284,4 +295,7 @@ def _uniform(items: list[Attr], parser: _Parser) -> Attr:
 
 def parse_module(text: str) -> Module:
     """Read a module. ``IRError`` names line and column of the first thing that is not in the grammar."""
-    return _Parser(text).module()
+    try:
+        return _Parser(text).module()
+    except RecursionError:
+        raise IRError("IR text is nested too deeply") from None

@@ -8,6 +8,7 @@ from typing import Final
 
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir.graph import DTYPE_BYTES, LEVELS, Graph, Module, Op, TensorType
+from compiler_kernels.ir.layout import parse_layout
 from compiler_kernels.ir.ops import infer
 from compiler_kernels.ir.verify_memory import buffers, calls, lifetimes
 
@@ -64,6 +65,22 @@ def weights(module: Module, graph: Graph) -> Iterator[str]:
             yield f"weight %{w.id} has the type {w.type.dtype}{list(w.type.shape)}, which is not a static type"
 
 
+def layouts(module: Module, graph: Graph) -> Iterator[str]:
+    """Element types are known, and a layout fits its static shape; L0 knows no layouts."""
+    for vid, found in graph.types().items():
+        if found.dtype not in DTYPE_BYTES:
+            yield f"%{vid} has the unknown element type {found.dtype}"
+        if not found.layout:
+            continue
+        if module.level == "l0" or not found.is_static:
+            yield f"%{vid} has the layout {found.layout!r}, which level {module.level} or its shape does not allow"
+            continue
+        try:
+            parse_layout(found.layout, found.dims)
+        except ValueError as error:
+            yield f"%{vid}: {error}"
+
+
 def pure(module: Module, graph: Graph) -> Iterator[str]:
     """L0: only operations of the table, no buffers, no bodies, a type for every result."""
     types = graph.types()
@@ -99,7 +116,7 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     found = [types.get(o) if o else None for o in op.operands]
     operands = [t.logical if t else None for t in found]
     result = op.type.logical
-    attrs = {k: v for k, v in op.attrs if k != "in_place"}
+    attrs = {k: v for k, v in op.attrs if k not in ("in_place", "runtime_weights")}
     try:
         if op.kind in LATER_OPS:
             if len(operands) != LATER_OPS[op.kind] or operands[0] != result or attrs:
@@ -134,7 +151,7 @@ def _fused(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     yield from (f"{op.name} does not use its operand %{o}" for o in op.operands if o and o not in used)
 
 
-_COMMON: Final[tuple[Rule, ...]] = (identifiers, outputs, weights)
+_COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights)
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "l0": (*_COMMON, pure),
     "frozen": (*_COMMON, statements),

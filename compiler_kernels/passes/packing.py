@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler_kernels.arithmetic.order import BLOCK as UNIT
+from compiler_kernels.arithmetic.order import FEW_CHANNELS
 from compiler_kernels.ir.graph import Op, TensorType, Weight
 from compiler_kernels.ir.layout import BLOCK, packed
 from compiler_kernels.ir.weights import WeightStore
@@ -34,7 +35,7 @@ def by_outputs(w: Floats) -> Floats:
     blocks, positions = w.shape[0] // BLOCK, w.shape[2]
     if not positions:
         return np.zeros(0, np.float32)
-    if w.shape[1] < UNIT:
+    if w.shape[1] < FEW_CHANNELS:
         return np.ascontiguousarray(w.reshape(blocks, BLOCK, -1, positions).transpose(0, 2, 3, 1)).reshape(-1)
     w = fill_up(w, 1, UNIT).reshape(blocks, BLOCK, -1, UNIT, positions)
     return np.ascontiguousarray(w.transpose(0, 2, 4, 3, 1)).reshape(-1)

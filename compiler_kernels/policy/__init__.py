@@ -4,4 +4,12 @@ from compiler_kernels.policy.load import check_against, load_policy, merge_pins,
 from compiler_kernels.policy.schema import Policy, published_schema
 from compiler_kernels.policy.tensors import TensorGuard
 
-__all__ = ["Policy", "TensorGuard", "check_against", "load_policy", "merge_pins", "policy_from_json", "published_schema"]
+__all__ = [
+    "Policy",
+    "TensorGuard",
+    "check_against",
+    "load_policy",
+    "merge_pins",
+    "policy_from_json",
+    "published_schema",
+]

@@ -126,7 +126,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def policy_from_json(data: bytes) -> Policy:
-    """Read the canonical form a stage wrote. ``UsageError`` when it is not that form (a damaged store or a hand edit)."""
+    """Read the canonical form a stage wrote. ``UsageError`` when it is not that form (damage or a hand edit)."""
     remedy = "policy.json is not the canonical form of a policy: build again from the YAML file"
     try:
         policy = Policy.model_validate_json(data)

@@ -86,6 +86,7 @@ def _convert(node: yaml.Node, path: Path, document: Document) -> Data:
     if node.tag not in _TEXT_TAGS:
         raise document.error(path, f"has the tag {node.tag}; tags are not allowed")
     if isinstance(node, yaml.ScalarNode):
+        _check_unicode(node, path, document)
         return _scalar(node)
     if isinstance(node, yaml.SequenceNode):
         return tuple(_convert(item, (*path, i), document) for i, item in enumerate(node.value))
@@ -95,6 +96,7 @@ def _convert(node: yaml.Node, path: Path, document: Document) -> Data:
         if not isinstance(key_node, yaml.ScalarNode):
             raise document.error(path, "has a key that is not plain text")
         here = (*path, str(key_node.value))
+        _check_unicode(key_node, path, document)
         position = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
         if here in document.keys:
             first = document.keys[here]
@@ -103,6 +105,13 @@ def _convert(node: yaml.Node, path: Path, document: Document) -> Data:
         document.keys[here] = position
         result[str(key_node.value)] = _convert(value_node, here, document)
     return result
+
+
+def _check_unicode(node: yaml.ScalarNode, path: Path, document: Document) -> None:
+    """Escapes can spell half of a surrogate pair, which is no text and has no UTF-8 form."""
+    if any(0xD800 <= ord(c) <= 0xDFFF for c in str(node.value)):
+        document.values[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        raise document.error(path, "holds an escape that is no Unicode character; write the character itself")
 
 
 def _scalar(node: yaml.ScalarNode) -> Data:

@@ -160,7 +160,13 @@ CA1_FN F CA1_N(sigmoid)(F x)
 CA1_FN F CA1_N(reciprocal)(F x) { return DIV(K(1.0f), x); }
 
 /* --------------------------------------------------------- ONNX function bodies, operation by operation, never fused */
-CA1_FN F CA1_N(softplus)(F x) { return CA1_N(log)(ADD(CA1_N(exp)(x), K(1.0f))); }
+CA1_FN F CA1_N(softplus)(F x)
+{
+    const F t = CA1_N(exp_nonpositive)(CA1_N(neg)(CA1_N(abs)(x)));
+    const F u = ADD(K(1.0f), t), d = SUB(u, K(1.0f));
+    const F tail = SELGT(d, K(0.0f), MUL(CA1_N(log)(u), DIV(t, d)), t); /* log(1 + t): t itself where u rounds to 1 */
+    return ADD(CA1_N(max)(x, K(0.0f)), tail);
+}
 
 CA1_FN F CA1_N(elu)(F x, F alpha)
 {

@@ -20,12 +20,15 @@
 #define CA1_N(name) CA1_CAT(name, CA1_VL)
 #endif
 
+/* CA1_TARGET: attribute of every function that handles values of this width, the caller's own ones included. */
+#undef CA1_TARGET
 #undef CA1_FN
 #if CA1_VL == 16 && !defined(__AVX512F__)
-#define CA1_FN CA1_INLINE __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
+#define CA1_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 #else
-#define CA1_FN CA1_INLINE
+#define CA1_TARGET
 #endif
+#define CA1_FN CA1_INLINE CA1_TARGET
 
 /* ------------------------------------------------------------------------------------------------ per instruction set */
 #if CA1_VL == 1 && !defined(CA1_VEC_1)

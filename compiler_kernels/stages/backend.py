@@ -11,13 +11,14 @@ from compiler_kernels.passes.fuse import FuseElementwise
 from compiler_kernels.passes.infra import ModulePass, run_passes
 from compiler_kernels.passes.layouts import AssignLayouts
 from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
+from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.policy import Policy, policy_from_json
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
-from compiler_kernels.stages.frontend import JSON, TEXT, module_artifacts, read_module
+from compiler_kernels.stages.frontend import JSON, module_artifacts, read_module
 from compiler_kernels.targets.c.program import Guard, Identity, generate
 from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import resolve_target
@@ -26,6 +27,7 @@ from compiler_kernels.toolchain.zig import ZigDriver
 
 L1_PASSES: tuple[ModulePass, ...] = (
     LowerBatchNorm(),
+    MarkRuntimeWeights(),
     FuseElementwise(),
     AssignLayouts(),
     LowerProducts(),

@@ -70,8 +70,14 @@ def hard_swish(ar: Arithmetic, node: RefNode, x: Array) -> Array:
 
 
 def softplus(ar: Arithmetic, node: RefNode, x: Array) -> Array:
-    """log(exp(x) + 1)."""
-    return ar.log(np.asarray(ar.exp(x) + x.dtype.type(1)))
+    """max(x, 0) + log(1 + t) with t = exp(-|x|), the logarithm through log(u) t / (u - 1), u = 1 + t."""
+    one = x.dtype.type(1)
+    t = ar.exp(-np.abs(x))
+    u = np.asarray(one + t)
+    d = np.asarray(u - one)
+    positive = d > 0
+    tail = np.where(positive, ar.log(u) * (t / np.where(positive, d, one)), t)
+    return np.asarray(first_max(x, np.zeros_like(x)) + tail)
 
 
 def gelu(ar: Arithmetic, node: RefNode, x: Array) -> Array:

@@ -14,6 +14,7 @@ RADIX = 8
 LANES = 16
 SUM_LEAF = 64
 BLOCK_CHANNELS = 8
+FEW_CHANNELS = 16
 Tap = tuple[int, int]
 
 
@@ -24,13 +25,14 @@ def product_leaves(channels: int, positions: int, leaf: int = SUM_LEAF) -> tuple
     ``channels`` counts the input channels of the group (K for a matrix product), ``positions`` the kernel positions.
     ``leaf`` is the 64 of section 3.2, or the number in the name of a Winograd form.
     """
-    cb = BLOCK_CHANNELS if channels >= BLOCK_CHANNELS else 1
+    few = leaf == SUM_LEAF and channels < FEW_CHANNELS
+    cb = 1 if few or channels < BLOCK_CHANNELS else BLOCK_CHANNELS
     blocks = [range(c, min(c + cb, channels)) for c in range(0, channels, cb)]
     if positions == 0:
         return ()
     limit = 72 // cb
     if positions <= limit:
-        per_leaf = max(1, leaf // (cb * positions))
+        per_leaf = max(1, (16 if few else leaf) // (cb * positions))
         return tuple(
             tuple((c, p) for block in blocks[i : i + per_leaf] for p in range(positions) for c in block)
             for i in range(0, len(blocks), per_leaf)

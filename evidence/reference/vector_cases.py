@@ -63,7 +63,7 @@ def convolutions() -> Iterator[Case]:
         operands = [random("x", *x, kind=kind), weight("w", *w, kind=kind)]
         return Case(f"conv_{name}", "Conv", attrs, (*operands, *((weight("b", w[0], shift=1),) if bias else ())))
 
-    for c in (1, 3, 7, 8, 9, 12, 16, 20):
+    for c in (1, 3, 7, 8, 9, 12, 15, 16, 17, 20):
         yield conv(f"3x3_c{c}", (1, c, 5, 4), (3, c, 3, 3), pads=[1, 1, 1, 1])
         yield conv(f"1x1_c{c}", (1, c, 2, 3), (5, c, 1, 1))
     for c in (64, 65, 100, 512, 520, 600, 5000):
@@ -86,6 +86,7 @@ def convolutions() -> Iterator[Case]:
     yield conv("no_bias", (1, 16, 4, 4), (3, 16, 3, 3), bias=False)
     yield conv("wide_range", (1, 16, 4, 4), (3, 16, 3, 3), kind="wide")
     yield conv("1d_k3_c8", (1, 8, 9), (3, 8, 3), pads=[1, 1])
+    yield conv("1d_k3_c16", (1, 16, 9), (3, 16, 3), pads=[1, 1])
     yield conv("1d_k3_c17", (1, 17, 9), (3, 17, 3), pads=[1, 1])
     yield conv("1d_k5_c40", (1, 40, 7), (2, 40, 5))
     yield conv("1d_k7_c16_dilated", (1, 16, 15), (2, 16, 7), dilations=[2], pads=[3, 6])

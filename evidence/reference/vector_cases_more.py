@@ -198,6 +198,8 @@ def resizes() -> Iterator[Case]:
             ("scale0.6", 9, given("scales", [1, 1, 0.6], constant=True)),
             ("scale1.3", 7, given("scales", [1, 1, 1.3], constant=True)),
         ):  # fmt: skip
+            if roi and target.name == "scales":
+                continue  # ONNX's text and its implementations disagree on the output size
             x = random("x", 1, 2, size, kind="wide")
             for mode in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
                 attrs = {**base, "mode": "nearest", "nearest_mode": mode}

@@ -128,8 +128,11 @@ def _reduce(op: str) -> Callable[[Attrs, Operands], Converted]:
 
 
 def _clip(a: Attrs, v: Operands) -> Converted:
-    bounds = {key: float(_array(v[i])) for i, key in ((1, "lo"), (2, "hi")) if _given(v, i)}
-    return "clip", dict(bounds), _array(v[0]).shape, 1
+    # ONNX: a missing bound is the extreme finite number of the type, so that an infinity is clipped too.
+    largest = float(np.finfo(np.float32).max)
+    lo = float(_array(v[1])) if _given(v, 1) else -largest
+    hi = float(_array(v[2])) if _given(v, 2) else largest
+    return "clip", {"lo": lo, "hi": hi}, _array(v[0]).shape, 1
 
 
 def _resize(a: Attrs, v: Operands) -> Converted:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evidence.reference.arithmetic import Array, CanonicalArithmetic1
-from evidence.reference.order import SUM_LEAF, product_leaves, sum_lanes, sum_positions, tree
+from evidence.reference.order import FEW_CHANNELS, SUM_LEAF, product_leaves, sum_lanes, sum_positions, tree
 from evidence.reference.rounding import fma_chains, fmaf
 
 PRODUCT_ORDERS = ("single-chain", "bias-first", "leaf-8", "leaf+8", "no-tree", "channel-outermost")
@@ -25,7 +25,7 @@ def applicable_to_product(channels: int, positions: int, has_bias: bool, leaf: i
         orders.add("leaf-8")
     if len(leaves) > 9:  # with nine, the second node is one leaf and the tree is a row
         orders.add("no-tree")
-    if channels >= 8 and positions > 1:
+    if channels >= FEW_CHANNELS and positions > 1:
         orders.add("channel-outermost")
     return orders
 

@@ -177,6 +177,7 @@ case("Pad", [X4, i(0, 0, 2, 1, 0, 0, 3, 1)], 19, "pad", mode="wrap")
 case("DepthToSpace", [(1, 8, 2, 3)], 13, "reshape transpose reshape", blocksize=2)
 case("DepthToSpace", [(1, 8, 2, 3)], 13, "reshape transpose reshape", blocksize=2, mode="CRD")
 case("SpaceToDepth", [(1, 2, 4, 6)], 13, "reshape transpose reshape", blocksize=2)
+case("SpaceToDepth", [(1, 2, 4, 6)], 28, "reshape transpose reshape", blocksize=2, mode="CRD")
 case("Identity", [X4], 13, "reshape")
 case("Dropout", [X4], 12, "reshape")
 

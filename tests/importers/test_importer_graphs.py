@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_cases import f, i, model_bytes, one_node
 
 from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError
+from compiler_kernels.importers.node import make_node
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.verify import verify
@@ -252,3 +253,25 @@ def test_huge_constants_are_not_built() -> None:
 @pytest.mark.parametrize("data", [b"", b"not a model", b"\x08\x07", bytes(100)])
 def test_files_that_are_no_models(data: bytes) -> None:
     refused(data, "^m.onnx is (empty|not an ONNX model)", UsageError)
+
+
+def test_no_operator_form_leaves_an_attribute_unread() -> None:
+    """An attribute of a newer schema must be refused, not skipped."""
+    proto = helper.make_node("Relu", ["x"], ["y"], novel=1, momentum=0.5)
+    made = make_node(proto, 0, 28)
+    assert made.unread() == ["novel"] and made.int_("novel", 0) == 1 and made.unread() == []
+
+
+def test_tensors_beyond_31_bits_are_refused() -> None:
+    data = build([node("Expand", "x s")], {"s": i(2**20, 4, 6, 512)}, shape=(1, 4, 6, 1))
+    refused(data, r"node 'n_Expand' computes more than 2147483647 elements", UnsupportedError)
+
+
+def test_aspect_ratio_policies() -> None:
+    """ONNX: one ratio for all axes, sizes rounded half up."""
+    for policy, expected, scale in (("not_larger", (1, 2), 0.5), ("not_smaller", (2, 3), 0.75)):
+        resize = helper.make_node(
+            "Resize", ["x", "", "", "s"], ["y"], mode="nearest", axes=[2, 3], keep_aspect_ratio_policy=policy
+        )
+        op = load(build([resize], {"s": i(1, 3)}, shape=(1, 1, 2, 4), opset=18)).main.ops[0]
+        assert op.out.shape[2:] == expected and op.floats("scales") == (1.0, 1.0, scale, scale)

@@ -27,7 +27,9 @@ ids = st.from_regex(r"[A-Za-z0-9_.]{1,8}", fullmatch=True)
 words = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 symbols = st.from_regex(r"[A-Z_][A-Za-z0-9_.]{0,6}", fullmatch=True)
 dims = st.one_of(st.integers(0, 2**40), symbols, st.just("?"))
-tensor_types = st.builds(TensorType, st.lists(dims, max_size=5).map(tuple), st.sampled_from(sorted(DTYPE_BYTES)))
+layouts = st.sampled_from(["", "c16 1 1", "planar 0", "packed w23 1024"])
+dtypes = st.sampled_from(sorted(DTYPE_BYTES))
+tensor_types = st.builds(TensorType, st.lists(dims, max_size=5).map(tuple), dtypes, layouts)
 texts = st.text(max_size=12)
 numbers = st.floats(allow_nan=False)
 attributes: st.SearchStrategy[Attr] = st.one_of(
@@ -83,7 +85,7 @@ metas = st.lists(st.tuples(symbols, texts), max_size=3).map(tuple)
 modules = st.builds(Module, st.sampled_from(LEVELS), st.lists(graphs(), min_size=1, max_size=2).map(tuple), metas)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(modules)
 def test_round_trip(module: Module) -> None:
     text = print_module(module)

@@ -81,7 +81,7 @@ def sum_of_products(
     channels: int, positions: int, read: Callable[[int, int], tuple[float, float]], bias: float
 ) -> float:
     """Sections 3.1 to 3.4; ``read(channel, position)`` gives (x, w)."""
-    cb = 8 if channels >= 8 else 1
+    cb, target = (8, 64) if channels >= 16 else (1, 16)
     q = 72 // cb
     blocks = []
     start = 0
@@ -90,7 +90,7 @@ def sum_of_products(
         start += cb
     leaves: list[list[tuple[int, int]]] = []
     if positions <= q:
-        n = max(1, 64 // (cb * positions)) if positions else 1
+        n = max(1, target // (cb * positions)) if positions else 1
         while blocks and positions:
             taken, blocks = blocks[:n], blocks[n:]
             leaves.append([(c, p) for block in taken for p in range(positions) for c in block])

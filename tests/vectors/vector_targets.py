@@ -60,7 +60,8 @@ def compile_program(files: dict[str, bytes], way: Way, directory: Path) -> Path:
     """Compile ``files`` in ``directory`` with the product's flags; ``AssertionError`` with the first messages."""
     for name, data in files.items():
         (directory / name).write_bytes(data)
-    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(directory / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(zig_cache())}
+    caches = {"ZIG_LOCAL_CACHE_DIR": str(directory / "zig"), "ZIG_GLOBAL_CACHE_DIR": str(zig_cache())}
+    environment = {**os.environ, **caches}
     product = directory / "vectors.bin"
     sources = sorted(name for name in files if name.endswith(".c"))
     words = [*way.compiler, *FLAGS, "-I", str(RUNTIME_DIRECTORY), *sources, "-o", str(product)]

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from math import prod
 from typing import Final
 
-from compiler_kernels.arithmetic.order import BLOCK, LEAF_TAPS, LEAF_TARGET, SumOrder, sum_order
+from compiler_kernels.arithmetic.order import LEAF_TAPS, SumOrder, sum_order
 from compiler_kernels.ir.graph import Graph, Op
 from compiler_kernels.targets.c.writer import Code, c_float, decode, linear, loop, root_of, strides
 
@@ -38,17 +38,26 @@ def conv(function: Graph, code: Code) -> None:
         source = linear([("i0", x_step[0])])
     code.add(f"const float *xg = {x} + {source};", f"const float *wo = {w} + {linear([('i1', w_step[0])])};")
 
+    executed = op.has("runtime_weights")
+
     def tap(inner: Code) -> None:
         for a, name in enumerate(axes):
             start = linear([(f"i{a + 2}", steps[a]), (f"k{name}", dilations[a])], -pads[a])
-            inner.add(f"const int x{name} = {start};", f"if (x{name} < 0 || x{name} >= {x_dims[a + 2]}) continue;")
-        inner.add(
-            f"const float *xt = xg + {linear([(f'x{n}', x_step[a + 2]) for a, n in enumerate(axes)])};",
-            f"const float *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};",
-        )
+            inner.add(f"const int x{name} = {start};")
+            if not executed:
+                inner.add(f"if (x{name} < 0 || x{name} >= {x_dims[a + 2]}) continue;")
+        place = linear([(f"x{n}", x_step[a + 2]) for a, n in enumerate(axes)])
+        if executed:
+            inside = " && ".join(f"x{n} >= 0 && x{n} < {x_dims[a + 2]}" for a, n in enumerate(axes))
+            inner.add(f"const int inside = {inside};", f"const float *xt = inside ? xg + {place} : xg;")
+        else:
+            inner.add(f"const float *xt = xg + {place};")
+        inner.add(f"const float *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};")
 
     order = sum_order(per_group, prod(kernel))
-    chain(code, order, axes, kernel, tap, f"xt[{linear([('c', x_step[1])])}]", f"wt[{linear([('c', w_step[1])])}]")
+    value = f"xt[{linear([('c', x_step[1])])}]"
+    value = f"(inside ? {value} : 0.0f)" if executed else value
+    chain(code, order, axes, kernel, tap, value, f"wt[{linear([('c', w_step[1])])}]")
     add_bias(op, code)
 
 
@@ -79,17 +88,20 @@ def conv_transpose(function: Graph, code: Code) -> None:
             f"const int o{name} = {linear([(f'i{a + 2}', 1)], pads[a])};",
             f"const int r{name} = ((o{name} % {steps[a]}) + {steps[a]}) % {steps[a]}, n{name} = count_{name}[r{name}];",
         )
-    block = BLOCK if channels >= BLOCK else 1
+    one = sum_order(channels, 1)  # with one position, a leaf's blocks are the leaf target over the block
+    block, target = one.block, one.blocks_per_leaf * one.block
     q = LEAF_TAPS // block
     code.add(
         f"const int positions = {' * '.join(f'n{n}' for n in axes)};",
         f"const int per_leaf = positions <= {q} ? positions : {q};",
-        f"int blocks = positions >= 1 && positions <= {q} ? {LEAF_TARGET} / ({block} * positions) : 1;",
+        f"int blocks = positions >= 1 && positions <= {q} ? {target} / ({block} * positions) : 1;",
         "if (blocks < 1) blocks = 1;",
         "ca1_tree tree;",
         "ca1_tree_init(&tree);",
     )
     total = -(-channels // block)
+    executed = op.has("runtime_weights")
+    value = f"(inside ? xt[c * {x_step[1]}] : 0.0f)" if executed else f"xt[c * {x_step[1]}]"
     with (
         code.block(f"for (int leaf = 0; leaf < {total}; leaf += blocks)"),
         code.block("for (int first = 0; first < positions; first += per_leaf)"),
@@ -105,15 +117,20 @@ def conv_transpose(function: Graph, code: Code) -> None:
                 code.add(
                     f"const int k{name} = taps_{name}[r{name}][{place} % n{name}];",
                     f"const int u{name} = o{name} - k{name} * {dilations[a]};",
-                    f"if (u{name} < 0 || u{name} / {steps[a]} >= {x_dims[a + 2]}) continue;",
                 )
+                if not executed:
+                    code.add(f"if (u{name} < 0 || u{name} / {steps[a]} >= {x_dims[a + 2]}) continue;")
                 below.append(f"n{name}")
+            if executed:
+                inside = " && ".join(f"u{n} >= 0 && u{n} / {steps[a]} < {x_dims[a + 2]}" for a, n in enumerate(axes))
+                code.add(f"const int inside = {inside};")
             source = [(f"u{n} / {steps[a]}", x_step[a + 2]) for a, n in enumerate(axes)]
+            place = linear(source)
             code.add(
-                f"const float *xt = xg + {linear(source)};",
+                f"const float *xt = {f'inside ? xg + {place} : xg' if executed else f'xg + {place}'};",
                 f"const float *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};",
                 f"const int low = b * {block}, high = low + {block} < {channels} ? low + {block} : {channels};",
-                f"for (int c = low; c < high; c++) acc = ca1_fmaf(xt[c * {x_step[1]}], wt[c * {w_step[0]}], acc);",
+                f"for (int c = low; c < high; c++) acc = ca1_fmaf({value}, wt[c * {w_step[0]}], acc);",
             )
         code.add("ca1_tree_push(&tree, acc);")
     code.add("const float sum = ca1_tree_sum(&tree);")

@@ -5,6 +5,7 @@ The item range is the seam for threads, for CUDA (one thread per item) and for t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Final
@@ -84,4 +85,14 @@ def emit_kernel(function: Graph, name: str = "") -> Kernel:
             code.add(f"y[i] = {function.ops[-1].result};")
         else:
             raise UnsupportedError(f"operator {root.kind} has no kernel generator")
-    return Kernel(name, "\n".join(code.lines) + "\n", len(function.inputs), items)
+    return Kernel(name, "\n".join(without_unused_coordinates(code.lines)) + "\n", len(function.inputs), items)
+
+
+_COORDINATE: Final = re.compile(r"\s*const int (i\d+) = ")
+
+
+def without_unused_coordinates(lines: list[str]) -> list[str]:
+    """Lines without declarations of output coordinates that nothing reads (an axis of size one, a global pool...)."""
+    used = "\n".join(line.partition(" = ")[2] if _COORDINATE.match(line) else line for line in lines)
+    found = set(re.findall(r"\bi\d+\b", used))
+    return [line for line in lines if not (m := _COORDINATE.match(line)) or m.group(1) in found]

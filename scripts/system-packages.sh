@@ -1,0 +1,23 @@
+#!/bin/sh
+# Debian packages `make setup` can use. Only python3-venv is needed where it is missing; the others widen the tests:
+# qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with.
+set -eu
+
+missing=""
+if [ -z "${VIRTUAL_ENV:-}" ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then missing="$missing python3-venv"; fi
+command -v qemu-aarch64-static >/dev/null 2>&1 || command -v qemu-aarch64 >/dev/null 2>&1 || missing="$missing qemu-user-static"
+command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "note: not a Debian system; not installed:$missing" >&2
+elif [ "$(id -u)" -ne 0 ]; then
+    echo "note: not root, so these are not installed:$missing (as root: apt-get install$missing)" >&2
+else
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq || echo "note: apt-get update failed; trying with the lists there are" >&2
+    for package in $missing; do
+        apt-get install -y -qq --no-install-recommends "$package" >/dev/null ||
+            echo "note: $package could not be installed; what needs it is left out" >&2
+    done
+fi

@@ -18,7 +18,7 @@ from compiler_kernels.ir.weights import pack
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
 from evidence.reference import load_graph, run
-from evidence.reference.vector_model import Expected, Vector
+from evidence.reference.vector_model import Expected
 from evidence.vector_engines import Compiled, compare, input_bytes, program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vectors"))
@@ -69,7 +69,7 @@ def compiled(name: str, data: bytes, inputs: Mapping[str, Array]) -> Compiled:
     result = run(graph, dict(inputs))[graph.outputs[0][0]]
     lowered = lower_to_l2(frozen, store)
     given = tuple(np.ascontiguousarray(inputs[v.name], dtype="<f4") for v in lowered.main.inputs)
-    return Compiled(Vector(name, "", 17, "", {}, (), Expected.of(result)), lowered, store, given)
+    return Compiled(name, lowered, store, given, Expected.of(result))
 
 
 def differing(nets: Sequence[Compiled], way: Way, directory: Path) -> dict[str, str]:

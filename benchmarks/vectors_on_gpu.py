@@ -26,6 +26,7 @@ _HEAD = """#include <cstdio>
     fprintf(stderr, "%s: %s\\n", #call, cudaGetErrorString(e_)); exit(3); } } while (0)
 #include "ca1_math.h"
 #include "ca1_sum.h"
+#include "ca1_winograd.h"
 """
 _MAIN = """
 int main() {{

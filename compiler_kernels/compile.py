@@ -68,7 +68,7 @@ def freeze_model(
     pins = merge_pins(chosen, {name: tuple(shape) for name, shape in (input_shapes or {}).items()})
     module, store = import_onnx(data, filename=filename, pins=pins)
     check_against(chosen, module)
-    frozen, _ = freeze(module, store)
+    frozen, _ = freeze(module, store, chosen.numerics)
     return Frozen(frozen, store, chosen, pins)
 
 

@@ -7,7 +7,7 @@ vector order, so one run per target checks everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ import onnx
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.policy import Numerics
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.c.program import Identity, Program, generate
@@ -60,9 +62,17 @@ def onnx_model(vector: Vector) -> bytes:
 
 
 def compile_vector(vector: Vector) -> Compiled:
-    """Importer, numerics passes, lowering. ``CuvilError`` when the compiler refuses the vector's model."""
+    """Importer, numerics passes, lowering; a convolution in the arithmetic the vector names.
+
+    ``CuvilError`` when the compiler refuses the vector's model.
+    """
     module, store = import_onnx(onnx_model(vector), filename=vector.name, pins={})
-    frozen, _ = freeze(module, store)
+    frozen, _ = freeze(module, store, Numerics(winograd="forbid"))
+    if vector.arithmetic:
+        graph = frozen.main
+        ops = tuple(op.with_attrs(arithmetic=vector.arithmetic) for op in graph.ops)
+        frozen = replace(frozen, graphs=(replace(graph, ops=ops),))
+        verify(frozen)
     lowered = lower_to_l2(frozen, store)
     given = vector.onnx_model_parts().graph_inputs
     inputs = tuple(np.ascontiguousarray(given[v.name], dtype="<f4") for v in lowered.main.inputs)

@@ -67,7 +67,5 @@ def sum_order(channels: int, positions: int, target: int = LEAF_TARGET) -> SumOr
     block, target = (BLOCK, LEAF_TARGET) if channels >= FEW_CHANNELS else (1, FEW_TARGET)
     per_leaf = LEAF_TAPS // block
     if positions <= per_leaf:
-        return SumOrder(
-            channels, positions, block, max(1, target // (block * max(1, positions))), max(1, positions)
-        )
+        return SumOrder(channels, positions, block, max(1, target // (block * max(1, positions))), max(1, positions))
     return SumOrder(channels, positions, block, 1, per_leaf)

@@ -1,4 +1,4 @@
-"""The Winograd forms of a convolution: names, transformed weights, order of the sums (docs/arithmetic.md, 3.6 to 3.9)."""
+"""Winograd forms of a convolution: names, transformed weights, order of the sums (docs/arithmetic.md, 3.6 to 3.9)."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import rfc8785
 from pydantic import Field
 
 from compiler_kernels.policy.model import ModelIdentity
+from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.section import Section
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
@@ -31,6 +32,7 @@ class Policy(Section):
     model: ModelIdentity = Field(description="Identity of the model.")
     inputs: Tensors = Field(default_factory=dict, description="Guards of the model's inputs, by name.")
     outputs: Tensors = Field(default_factory=dict, description="Guards of the model's outputs, by name.")
+    numerics: Numerics = Field(default_factory=Numerics, description="Choices of arithmetic before the freeze.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
         default=None,

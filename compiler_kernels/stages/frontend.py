@@ -16,16 +16,22 @@ from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.text import print_module
 from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.weights import WeightStore, pack, unpack
+from compiler_kernels.passes.choose_convolution import ChooseConvolution
 from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
 from compiler_kernels.passes.fold_constants import FoldConstants
 from compiler_kernels.passes.infra import ModulePass, run_passes
-from compiler_kernels.policy import Policy, check_against, load_policy, merge_pins, policy_from_json
+from compiler_kernels.policy import Numerics, Policy, check_against, load_policy, merge_pins, policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-NUMERICS_PASSES: tuple[ModulePass, ...] = (FoldBatchNorm(), FoldConstants())
+
+
+def numerics_passes(numerics: Numerics) -> tuple[ModulePass, ...]:
+    """The passes before the freeze, in order; the last one is steered by the policy's section ``numerics``."""
+    chosen: tuple[ModulePass, ...] = (ChooseConvolution(numerics.prefer, numerics.winograd),)
+    return (FoldBatchNorm(), FoldConstants(), *chosen[1:])
 
 
 def read_module(text: Artifact, weights: Artifact) -> tuple[Module, WeightStore]:
@@ -88,12 +94,15 @@ def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
     return (*module_artifacts("ir_l0.txt", module, store), neutral), facts
 
 
-def freeze(module: Module, store: WeightStore) -> tuple[Module, list[dict[str, Json]]]:
+def freeze(
+    module: Module, store: WeightStore, numerics: Numerics | None = None
+) -> tuple[Module, list[dict[str, Json]]]:
     """The numerics passes and the freeze: the frozen module and the notes of what changed.
 
+    ``numerics`` is the policy's section; its defaults where none is given.
     ``RefusedError`` when a constant is not finite: Canonical Arithmetic 1 refuses it.
     """
-    module, notes = run_passes(module, store, NUMERICS_PASSES)
+    module, notes = run_passes(module, store, numerics_passes(numerics or Numerics()))
     module = replace(module, level="frozen")
     verify(module)
     for weight in module.main.weights:
@@ -106,9 +115,15 @@ def freeze(module: Module, store: WeightStore) -> tuple[Module, list[dict[str, J
 
 def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l0/ir_l0.txt"], inputs["ir_l0/weights.bin"])
-    module, notes = freeze(module, store)
+    chosen = policy_from_json(inputs["source_model/policy.json"].data).numerics
+    module, notes = freeze(module, store, chosen)
     text, weights = module_artifacts("frozen_graph.txt", module, store)
-    numerics = {"arithmetic": "CA-1", "passes": [p.name for p in NUMERICS_PASSES], "changes": notes}
+    numerics = {
+        "arithmetic": "CA-1",
+        "policy": chosen.model_dump(mode="json"),
+        "passes": [p.name for p in numerics_passes(chosen)],
+        "changes": notes,
+    }
     return (
         text,
         Artifact("frozen_graph.json", neutral_json(module.main), JSON),
@@ -134,6 +149,6 @@ IR_L0 = Stage(
 FROZEN_GRAPH = Stage(
     "frozen_graph",
     _frozen_graph,
-    reads=("ir_l0/ir_l0.txt", "ir_l0/weights.bin"),
+    reads=("ir_l0/ir_l0.txt", "ir_l0/weights.bin", "source_model/policy.json"),
     description="L0 after the numerics passes: from here every bit is defined by Canonical Arithmetic 1.",
 )

@@ -11,7 +11,9 @@ from math import prod
 from typing import Final
 
 from compiler_kernels.arithmetic.order import LEAF_TAPS, SumOrder, sum_order
+from compiler_kernels.arithmetic.winograd import DIRECT
 from compiler_kernels.ir.graph import Graph, Op
+from compiler_kernels.targets.c.winograd import winograd
 from compiler_kernels.targets.c.writer import Code, c_float, decode, linear, loop, root_of, strides
 
 _AXES: Final = ("d", "h", "w")
@@ -26,6 +28,10 @@ def conv(function: Graph, code: Code) -> None:
     """Convolution of any rank and grouping; taps outside x are skipped, which gives the bits of +0 taps."""
     op = root_of(function)
     types = function.types()
+    if op.has("arithmetic") and op.str_("arithmetic") != DIRECT:
+        winograd(function, code)
+        add_bias(op, code)
+        return
     x, w = op.operands[:2]
     x_dims, w_dims = types[x].dims, types[w].dims
     per_group, out_per_group = w_dims[1], w_dims[0] // op.int_("group")

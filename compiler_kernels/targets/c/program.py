@@ -114,9 +114,6 @@ def emit_for(function: Graph, isa: Isa, name: str) -> Kernel:
     kernel = emit_vector_kernel(function, isa, name)
     if kernel is not None:
         return kernel
-    layouts = sorted({t.layout for t in function.types().values() if t.layout})
-    if layouts:
-        raise UnsupportedError(f"operator {function.ops[0].kind}: no kernel takes the layouts {layouts}")
     return emit_kernel(function, name)
 
 
@@ -132,6 +129,7 @@ def _kernel_section(
         *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", '#include "ca1_math.h"'] if isa.lanes != 1 else []),
         '#include "ca1_sum.h"',
         '#include "ca1_tile.h"',
+        '#include "ca1_winograd.h"',
         '#include "cuvil_engine.h"',
         "",
         f"extern const unsigned char {prefix}_weights[];",
@@ -203,7 +201,9 @@ def _steps(main: Graph, kernels: Mapping[str, Kernel], isa: Isa, prefix: str) ->
         if op.name == "tensor.alloc":
             if not op.has("output"):
                 buffers[op.result] = f"(float *)({prefix}_arena + {op.int_('offset')})"
-        elif op.name == "view.reshape":
+        elif op.name == "tensor.part":
+            buffers[op.result] = f"({buffers[op.operands[0]]} + {op.int_('first') // 4})"
+        elif op.name.startswith("view."):
             where[op.result] = where[op.operands[0]]
         else:
             kernel = kernels[op.kind]

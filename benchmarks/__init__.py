@@ -1,0 +1,1 @@
+"""What is timed or trained: networks, benchmark, comparison of bits (docs/benchmarks.md). Not part of the product."""

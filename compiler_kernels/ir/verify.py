@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir.graph import DTYPE_BYTES, LEVELS, Graph, Module, Op, TensorType
 from compiler_kernels.ir.layout import parse_layout
 from compiler_kernels.ir.ops import infer
+from compiler_kernels.ir.shapes_recurrent import STEPS, steps
 from compiler_kernels.ir.verify_memory import buffers, calls, lifetimes
 
 Rule = Callable[[Module, Graph], Iterator[str]]
@@ -85,7 +87,7 @@ def pure(module: Module, graph: Graph) -> Iterator[str]:
     """L0: only operations of the table, no buffers, no bodies, a type for every result."""
     types = graph.types()
     for op in graph.ops:
-        if not op.name.startswith("op.") or op.kind in LATER_OPS:
+        if not op.name.startswith("op.") or op.kind in LATER_OPS or op.kind in STEPS:
             yield f"{op.name} does not belong to this level"
         elif op.into or op.body:
             yield f"{op.name} has a buffer or a body, which this level does not know"
@@ -103,8 +105,10 @@ def statements(module: Module, graph: Graph) -> Iterator[str]:
         elif dialect == "fused":
             yield from _fused(op, types)
         elif dialect == "view":
-            yield from _typed(Op("op.reshape", op.operands, op.result, op.type), types)
-        elif op.name not in ("tensor.alloc", "tensor.free") and not (dialect == "call" and module.level == "l2"):
+            yield from _typed(replace(op, name=f"op.{op.kind}"), types)
+        elif op.name not in ("tensor.alloc", "tensor.part", "tensor.free") and not (
+            dialect == "call" and module.level == "l2"
+        ):
             yield f"{op.name} does not belong to level {module.level}"
 
 
@@ -118,7 +122,9 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     result = op.type.logical
     attrs = {k: v for k, v in op.attrs if k not in ("in_place", "runtime_weights")}
     try:
-        if op.kind in LATER_OPS:
+        if op.kind in STEPS:
+            steps(STEPS[op.kind], operands, attrs, result)
+        elif op.kind in LATER_OPS:
             if len(operands) != LATER_OPS[op.kind] or operands[0] != result or attrs:
                 yield f"{op.name} must have {LATER_OPS[op.kind]} operands, no attributes and the type of the first"
         else:

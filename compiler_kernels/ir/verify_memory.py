@@ -1,14 +1,16 @@
 """L1 and L2 rules about buffers and calls.
 
-A value lives in the buffer its statement writes (``into``); a view lives in its operand's buffer. A write ends every
-other value whose bytes it touches: the same buffer or, once the memory plan has given ``offset``, an overlapping range
-of the arena. So reading a value that another statement has overwritten is found at both levels.
+A value lives in the buffer its statement writes (``into``); a view lives in its operand's buffer. A ``tensor.part`` is a
+stretch of a buffer, into which a part of a concatenation is written. A write ends every other value whose bytes it
+touches: in the same buffer or, once the memory plan has given ``offset``, in the arena. So reading a value that another
+statement has overwritten is found at both levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from compiler_kernels.ir.graph import Graph, Module, Op
 
@@ -17,60 +19,123 @@ def _is_main(module: Module, graph: Graph) -> bool:
     return graph is module.main
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """``size`` bytes from byte ``start`` of the allocation ``buffer``."""
+
+    buffer: str
+    start: int
+    size: int
+
+    def meets(self, other: Stretch) -> bool:
+        """Whether two stretches of the same allocation, or of the arena itself, share a byte."""
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
+
+def stretches(graph: Graph) -> dict[str, Stretch]:
+    """Every allocation, and every part of one, by name; a part of something undefined is left out."""
+    found: dict[str, Stretch] = {}
+    for op in graph.ops:
+        if op.type is None or not op.type.is_static:
+            continue
+        if op.name == "tensor.alloc":
+            found[op.result] = Stretch(op.result, 0, op.type.nbytes)
+        elif op.name == "tensor.part" and op.operands[0] in found:
+            whole = found[op.operands[0]]
+            found[op.result] = Stretch(whole.buffer, whole.start + op.int_("first"), op.type.nbytes)
+    return found
+
+
+def _view(op: Op, home: Mapping[str, Stretch]) -> Stretch | None:
+    """Where a view lies: at its operand or, of a concatenation, from its first operand on to the end of its last."""
+    places = [home.get(o) for o in op.operands]
+    first, last = places[0], places[-1]
+    if first is None or last is None:
+        return first
+    return Stretch(first.buffer, first.start, last.start + last.size - first.start)
+
+
 def buffers(module: Module, graph: Graph) -> Iterator[str]:
-    """``into`` names an allocation large enough for the result; ``in_place`` writes over an operand."""
+    """``into`` names an allocation large enough for the result; ``in_place`` writes over an operand; parts lie inside
+    their allocation, and the operands of a concatenation that is a view lie one after another."""
     if not _is_main(module, graph):
         return
+    rooms = stretches(graph)
     allocs = {op.result: op for op in graph.ops if op.name == "tensor.alloc"}
-    home: dict[str, str] = {}
+    home: dict[str, Stretch] = {}
     for op in graph.ops:
         if op.name == "tensor.alloc":
             if op.type is None or not op.type.is_static:
                 yield f"tensor.alloc %{op.result} has no static shape"
+        elif op.name == "tensor.part":
+            room = rooms.get(op.result)
+            if room is None or room.start < 0 or room.start + room.size > allocs[room.buffer].out.nbytes:
+                yield f"tensor.part %{op.result} does not lie inside its buffer"
         elif op.name == "tensor.free":
             if len(op.operands) != 1 or op.operands[0] not in allocs:
                 yield f"tensor.free of {list(op.operands)}, which is no buffer"
         elif op.name.startswith("view."):
-            home[op.result] = home.get(op.operands[0], "")
-        elif op.into not in allocs:
+            yield from _joined(op, home)
+            place = _view(op, home)
+            if place is not None:
+                home[op.result] = place
+        elif op.into not in rooms:
             yield f"%{op.result} is written into %{op.into}, which no tensor.alloc defines"
         else:
-            room = allocs[op.into].out
-            if op.type is None or room.dtype != op.type.dtype or room.nbytes < op.type.nbytes:
+            room = rooms[op.into]
+            if op.type is None or allocs[room.buffer].out.dtype != op.type.dtype or room.size < op.type.nbytes:
                 yield f"%{op.result} does not fit its buffer %{op.into}"
-            if op.has("in_place") and op.into not in [home.get(o) for o in op.operands]:
+            if op.has("in_place") and room not in [home.get(o) for o in op.operands]:
                 yield f"%{op.result} is marked in_place, but no operand lives in %{op.into}"
-            home[op.result] = op.into
+            home[op.result] = room
+
+
+def _joined(op: Op, home: Mapping[str, Stretch]) -> Iterator[str]:
+    if op.name != "view.concat":
+        return
+    places = [home.get(o) for o in op.operands]
+    for before, after in pairwise(places):
+        if (
+            before is None
+            or after is None
+            or (before.buffer, before.start + before.size) != (after.buffer, after.start)
+        ):
+            yield f"the operands of view.concat %{op.result} do not lie one after another"
+            return
+    if op.type is None or sum(p.size for p in places if p is not None) != op.type.nbytes:
+        yield f"the operands of view.concat %{op.result} do not fill it"
 
 
 @dataclass
 class _Arena:
-    """Which values are readable, by buffer, while walking through a graph."""
+    """Which values are readable, by the bytes they lie in, while walking through a graph."""
 
+    rooms: dict[str, Stretch]
     allocs: dict[str, Op] = field(default_factory=dict)
-    home: dict[str, str] = field(default_factory=dict)
+    home: dict[str, Stretch] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     freed: set[str] = field(default_factory=set)
 
-    def overlap(self, a: str, b: str) -> bool:
-        if a == b:
-            return True
-        first, second = self.allocs[a], self.allocs[b]
+    def overlap(self, a: Stretch, b: Stretch) -> bool:
+        if a.buffer == b.buffer:
+            return a.meets(b)
+        first, second = self.allocs[a.buffer], self.allocs[b.buffer]
         if not (first.has("offset") and second.has("offset")):
             return False
         x, y = first.int_("offset"), second.int_("offset")
-        return x < y + second.out.nbytes and y < x + first.out.nbytes
+        return Stretch("", x + a.start, a.size).meets(Stretch("", y + b.start, b.size))
 
     def write(self, op: Op) -> None:
-        for value, buffer in self.home.items():
-            if buffer and self.overlap(buffer, op.into):
+        room = self.rooms[op.into]
+        for value, place in self.home.items():
+            if self.overlap(place, room):
                 self.ended.setdefault(value, f"overwritten by %{op.result}")
-        self.home[op.result] = op.into
+        self.home[op.result] = room
 
     def free(self, buffer: str) -> None:
         self.freed.add(buffer)
-        for value, home in self.home.items():
-            if home == buffer:
+        for value, place in self.home.items():
+            if place.buffer == buffer:
                 self.ended.setdefault(value, "freed")
 
 
@@ -79,10 +144,12 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
     those of graph outputs; at L2, where the plan is settled, nothing is freed."""
     if not _is_main(module, graph):
         return
-    arena = _Arena()
+    arena = _Arena(stretches(graph))
     for op in graph.ops:
         if op.name == "tensor.alloc":
             arena.allocs[op.result] = op
+            continue
+        if op.name == "tensor.part":
             continue
         if op.name == "tensor.free":
             if op.operands[0] in arena.freed:
@@ -93,15 +160,17 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
             if operand in arena.ended:
                 yield f"{op.name} reads %{operand} after it was {arena.ended[operand]}"
         if op.name.startswith("view."):
-            arena.home[op.result] = arena.home.get(op.operands[0], "")
+            place = _view(op, arena.home)
+            if place is not None:
+                arena.home[op.result] = place
         else:
-            if op.into in arena.freed:
+            if arena.rooms[op.into].buffer in arena.freed:
                 yield f"%{op.result} is written into %{op.into} after it was freed"
             arena.write(op)
     for out in graph.outputs:
         if out in arena.ended:
             yield f"the returned %{out} was {arena.ended[out]}"
-    kept = {arena.home.get(out, "") for out in graph.outputs}
+    kept = {arena.home[out].buffer for out in graph.outputs if out in arena.home}
     if module.level == "l2":
         yield from (f"%{b} is freed, but this level has a settled memory plan" for b in sorted(arena.freed))
         return

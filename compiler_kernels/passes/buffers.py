@@ -9,6 +9,7 @@ from compiler_kernels.ir.graph import Graph, Module, Op, TensorType, make_attrs
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.passes.infra import PassResult
+from compiler_kernels.passes.joins import Joins, find_joins
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,13 @@ class _Lowering:
     types: dict[str, TensorType] = field(default_factory=dict)
     owned: set[str] = field(default_factory=set)  # buffers of the arena, which can be reused and freed
     counter: int = 0
+    joins: Joins = field(default_factory=Joins)
+    roots: dict[str, str] = field(default_factory=dict)  # buffer of every outermost concatenation begun so far
 
     def run(self) -> Graph:
         graph = self.graph
         self.types = graph.types()
+        self.joins = find_joins(graph)
         constants = {w.id for w in graph.weights}
         for value in graph.inputs:
             self.buffer_of[value.id] = value.id
@@ -52,7 +56,9 @@ class _Lowering:
         pending = dict.fromkeys(graph.outputs)
         output_buffers: dict[str, str] = {}
         for index, op in enumerate(graph.ops):
-            if op.kind == "reshape" and op.operands[0] not in constants and op.result not in pending:
+            if op.result in self.joins.joined:
+                self.ops.append(replace(op, name="view.concat"))
+            elif op.kind == "reshape" and op.operands[0] not in constants and op.result not in pending:
                 self.buffer_of[op.result] = self.buffer_of[op.operands[0]]
                 self.ops.append(replace(op, name="view.reshape"))
             else:
@@ -88,10 +94,14 @@ class _Lowering:
             self.ops.append(replace(op, into=into))
             self.buffer_of[op.result] = into
             return
+        if op.result in self.joins.place:
+            self.ops.append(replace(op, into=self._part(op)))
+            return
         for operand in op.operands:
             buffer = self.buffer_of.get(operand, "")
             if (
                 buffer in self.owned
+                and operand not in self.joins.place
                 and operand in elementwise_operands(op)
                 and self.types[operand] == op.out
                 and self._buffer_end(buffer, last_use) == index
@@ -105,14 +115,27 @@ class _Lowering:
         self.ops.append(replace(op, into=into))
         self.buffer_of[op.result] = into
 
+    def _part(self, op: Op) -> str:
+        """A stretch of the buffer of a concatenation, which is allocated with the first of its parts."""
+        root, start = self.joins.place[op.result]
+        if root not in self.roots:
+            self.roots[root] = self._alloc(self.types[root])
+            self.owned.add(self.roots[root])
+            # All members at once, so that the buffer lives until the last use of the last of them.
+            self.buffer_of.update(dict.fromkeys([root, *self.joins.members[root]], self.roots[root]))
+        return self._name(Op("tensor.part", (self.roots[root],), "", op.out, make_attrs({"first": start})))
+
     def _alloc(self, ttype: TensorType, output: str = "", position: int = -1) -> str:
-        taken = self.types
-        while f"b{self.counter}" in taken:
+        attrs = make_attrs({"output": output, "position": position}) if output else ()
+        return self._name(Op("tensor.alloc", (), "", ttype, attrs))
+
+    def _name(self, op: Op) -> str:
+        """Append ``op``, which defines a buffer, under a new name."""
+        while f"b{self.counter}" in self.types:
             self.counter += 1
         name = f"b{self.counter}"
         self.counter += 1
-        attrs = make_attrs({"output": output, "position": position}) if output else ()
-        self.ops.append(Op("tensor.alloc", (), name, ttype, attrs))
+        self.ops.append(replace(op, result=name))
         return name
 
     def _free_dead(self, index: int, op: Op, last_use: dict[str, int]) -> None:

@@ -27,7 +27,7 @@ class OutlineKernels:
         for op in main.ops:
             if op.name == "tensor.free":
                 continue
-            if op.name in ("tensor.alloc", "view.reshape"):
+            if op.name in ("tensor.alloc", "tensor.part", "view.reshape", "view.concat"):
                 ops.append(op)
                 continue
             key = _signature(op, types)

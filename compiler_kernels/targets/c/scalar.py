@@ -60,6 +60,8 @@ def emit_kernel(function: Graph, name: str = "") -> Kernel:
     name = name or function.name
     items = prod(root.out.dims)
     for ttype in function.types().values():
+        if ttype.layout:
+            raise UnsupportedError(f"operator {root.kind}: scalar code knows no layout {ttype.layout!r}")
         if ttype.count > MAX_ITEMS:
             raise UnsupportedError(f"operator {root.kind}: a tensor of {ttype.count} elements exceeds {MAX_ITEMS}")
     code = Code()

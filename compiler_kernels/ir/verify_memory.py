@@ -1,6 +1,6 @@
 """L1 and L2 rules about buffers and calls.
 
-A value lives in the buffer its statement writes (``into``); a view lives in its operand's buffer. A ``tensor.part`` is a
+A value lives in the buffer its statement writes (``into``); a view lives in its operand's buffer. ``tensor.part`` is a
 stretch of a buffer, into which a part of a concatenation is written. A write ends every other value whose bytes it
 touches: in the same buffer or, once the memory plan has given ``offset``, in the arena. So reading a value that another
 statement has overwritten is found at both levels.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from compiler_kernels.errors import UnsupportedError, UsageError
-from compiler_kernels.importers import algebra, elementwise, movement, resizing, windowed
+from compiler_kernels.importers import algebra, elementwise, movement, recurrent, resizing, windowed
 from compiler_kernels.importers.context import Context, Tensor, constant
 from compiler_kernels.importers.finish import finish
 from compiler_kernels.importers.folding import fold, to_array
@@ -24,6 +24,7 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **algebra.IMPORTERS,
     **movement.IMPORTERS,
     **resizing.IMPORTERS,
+    **recurrent.IMPORTERS,
 }
 """Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compiler_kernels.errors import IRError
-from compiler_kernels.ir import shapes, shapes_move, shapes_window
+from compiler_kernels.ir import shapes, shapes_move, shapes_recurrent, shapes_window
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site
 
@@ -44,6 +44,7 @@ _PLAIN: Final = (
     "leaky_relu:alpha elu:alpha hard_sigmoid:alpha,beta"
 )
 _NORM: Final = {"epsilon": "float"}
+_SCAN: Final = {"reverse": "bool", "clip": "float?"}
 _MOVE, _WIN = shapes_move, shapes_window
 
 
@@ -73,6 +74,9 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("transpose", 1, 1, {"perm": "ints"}, _MOVE.transpose),
         OpSpec("reshape", 1, 1, {}, _MOVE.reshape, declared=True),
         OpSpec("expand", 1, 1, {}, _MOVE.expand, declared=True),
+        OpSpec("lstm", 3, 7, {**_SCAN, "state": "str", "input_forget": "bool"}, shapes_recurrent.recurrent),
+        OpSpec("gru", 3, 5, {**_SCAN, "linear_before_reset": "bool"}, shapes_recurrent.recurrent),
+        OpSpec("rnn", 3, 5, _SCAN, shapes_recurrent.recurrent),
     ]
     for entry in _PLAIN.split():
         kind, _, attrs = entry.partition(":")

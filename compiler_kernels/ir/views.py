@@ -1,6 +1,6 @@
 """Affine views: what slice, transpose, reshape and expand of a plain value read, as an offset and one step per axis.
 
-A chain of such operations moves nothing by itself: a kernel that takes steps for its operands reads straight through it.
+A chain of such operations moves nothing by itself: a kernel that takes steps for its operands reads through it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
+from compiler_kernels.passes.recurrent import LowerRecurrent
 from compiler_kernels.policy import Policy, policy_from_json
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
@@ -30,6 +31,7 @@ L1_PASSES: tuple[ModulePass, ...] = (
     MarkRuntimeWeights(),
     FuseElementwise(),
     AssignLayouts(),
+    LowerRecurrent(),
     LowerProducts(),
     AssignBuffers(),
 )

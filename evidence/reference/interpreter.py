@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evidence.reference import movement, norms, pooling, products, resize
+from evidence.reference import movement, norms, pooling, products, recurrent, resize
 from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
 from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.errors import ReferenceError
@@ -43,6 +43,9 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "instance_normalization": norms.instance_normalization,
     "group_normalization": norms.group_normalization,
     "resize": resize.resize,
+    "lstm": recurrent.lstm,
+    "gru": recurrent.gru,
+    "rnn": recurrent.rnn,
 }
 
 

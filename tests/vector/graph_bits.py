@@ -1,4 +1,4 @@
-"""Whole graphs through the compiler, on every processor this machine can run or emulate, against the reference's bits."""
+"""Whole graphs through the compiler, on every processor this machine can run or emulate: the reference's bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evidence.vector_engines import Compiled, compare, input_bytes, program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vectors"))
 
-from vector_targets import Way, compile_program, run_program, ways  # noqa: E402
+from vector_targets import Way, compile_program, run_program, ways
 
 Array = npt.NDArray[Any]
 WAYS = [w for w in ways() if w.name != "wasm32 with soft fma" and "gcc" not in w.name]

@@ -79,9 +79,11 @@ def attention() -> Iterator[Compiled]:
             helper.make_node("MatMul", ["x", "w"], ["qkv"]), helper.make_node("Reshape", ["qkv", "s5"], ["r"]),
             helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4]),
             *(helper.make_node("Gather", ["t", f"i{n}"], [f"p{n}"], axis=0) for n in range(3)),
-            helper.make_node("Mul", ["p0", "scale"], ["q"]), helper.make_node("Transpose", ["p1"], ["k"], perm=[0, 1, 3, 2]),
+            helper.make_node("Mul", ["p0", "scale"], ["q"]),
+            helper.make_node("Transpose", ["p1"], ["k"], perm=[0, 1, 3, 2]),
             helper.make_node("MatMul", ["q", "k"], ["qk"]), helper.make_node("Softmax", ["qk"], ["a"], axis=-1),
-            helper.make_node("MatMul", ["a", "p2"], ["o"]), helper.make_node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+            helper.make_node("MatMul", ["a", "p2"], ["o"]),
+            helper.make_node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
             helper.make_node("Reshape", ["ot", "s3"], ["or"]), helper.make_node("MatMul", ["or", "p"], ["pp"]),
             helper.make_node("Add", ["x", "pp"], ["y"]),
         ]  # fmt: skip

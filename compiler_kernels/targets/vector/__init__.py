@@ -18,13 +18,14 @@ from compiler_kernels.targets.vector.movement import concat, relayout
 from compiler_kernels.targets.vector.pointwise import blocked, plain
 from compiler_kernels.targets.vector.pool import global_pool, pool
 from compiler_kernels.targets.vector.product import product
+from compiler_kernels.targets.vector.recurrent import recurrent
 from compiler_kernels.targets.vector.resize import resize
 from compiler_kernels.targets.vector.strided import join, packing, strided
 
 Family = Callable[[Graph, Isa, str], Kernel | None]
 FAMILIES: tuple[Family, ...] = (
     conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, product, packing, join, strided,
-    softmax, layer_normalization, reduction,
+    softmax, layer_normalization, reduction, recurrent,
 )  # fmt: skip
 
 

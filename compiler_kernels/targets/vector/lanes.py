@@ -86,7 +86,7 @@ class Row:
         code.add(f"const float {result} = {lanes}[0];")
 
     def total(self, code: Code, result: str, add: Callable[[str, str], str], value: Value, element: str) -> None:
-        """``const float result``: sum of ``add(accumulator, value)`` over the row; ``element`` makes one of the tail."""
+        """``const float result``: sum of ``add(accumulator, value)`` over the row; ``element`` makes the tail."""
         vec = self.vec
 
         def step(a: str, index: str, lane: int) -> str:

@@ -49,9 +49,8 @@ def product(function: Graph, isa: Isa, name: str) -> Kernel | None:
     while tail and after[tail - 1].kind in ("transpose", "reshape"):
         tail -= 1
     elementwise, moves = after[:tail], after[tail:]
-    if root.out.layout or any(op.kind in MOVES or op.out.layout for op in after):
-        if any(op.kind in MOVES for op in elementwise) or any(op.out.layout for op in after):
-            return None
+    if any(op.kind in MOVES for op in elementwise) or any(op.out.layout for op in (root, *after)):
+        return None
     problem = _problem(function, root, moves)
     if problem is None:
         return None
@@ -211,7 +210,8 @@ def _emit(
         for operand in chain.operands.values():
             steps = operand.view.steps
             code.add(
-                f"const float *{operand.pointer} = {at(operand.view, operand.view.source, steps[-2], width * steps[-1])};"
+                f"const float *{operand.pointer} = "
+                f"{at(operand.view, operand.view.source, steps[-2], width * steps[-1])};"
             )
             arguments.append(operand.pointer)
         call = ", ".join(arguments)

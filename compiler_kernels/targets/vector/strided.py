@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from compiler_kernels.ir.graph import Graph, Op
+from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.ir.views import MOVES, View, views_of, written_view

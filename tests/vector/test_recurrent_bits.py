@@ -62,11 +62,14 @@ def cells() -> Iterator[Compiled]:
             yield _net(op, 0, sizes, bias=False)
         yield _net(op, 0, (3, 2, 6, 20), "reverse", special=True)
         yield _net(op, 0, (3, 2, 6, 20), "bidirectional", clip=0.25)
+        yield _net(op, 0, (3, 2, 6, 20), runtime=True, states=True)
     for direction in ("reverse", "bidirectional"):
         yield _net("LSTM", 2, (4, 2, 6, 20), direction, peepholes=True)
         yield _net("LSTM", 2, (4, 1, 6, 16), direction, states=True, input_forget=1)
         yield _net("GRU", 0, (4, 2, 6, 20), direction, linear_before_reset=1)
         yield _net("GRU", 1, (4, 1, 6, 48), direction, linear_before_reset=1, states=True, bias=False)
+        yield _net("GRU", 0, (3, 2, 70, 9), direction, linear_before_reset=1, runtime=True)
+        yield _net("LSTM", 2, (3, 2, 6, 66), direction, peepholes=True, runtime=True)
 
 
 @lru_cache

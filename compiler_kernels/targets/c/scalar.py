@@ -14,7 +14,7 @@ from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
-from compiler_kernels.targets.c import movement, products, rows, windows
+from compiler_kernels.targets.c import movement, products, recurrent, rows, windows
 from compiler_kernels.targets.c.elementwise import body_lines
 from compiler_kernels.targets.c.writer import Code, Kernel, decode, root_of
 
@@ -50,6 +50,7 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     "layer_normalization": (rows.norm, rows.norm_items),
     "instance_normalization": (rows.norm, rows.norm_items),
     "group_normalization": (rows.norm, rows.norm_items),
+    **dict.fromkeys(("lstm", "gru", "rnn"), (recurrent.recurrent, recurrent.recurrent_items)),
 }
 MAX_ITEMS: Final = 2**31 - 1
 

@@ -44,6 +44,11 @@ WINOGRAD: Final[Mapping[str, Form]] = {
 }
 
 
+def packing(name: str) -> str:
+    """Name of the packed order of the transformed weights."""
+    return name.lower().replace("-", "_").replace("/", "_")
+
+
 def fits(name: str, kernel: Sequence[int]) -> bool:
     """Whether the form exists for a kernel of these spatial sizes."""
     form = WINOGRAD[name]

@@ -14,6 +14,7 @@ from typing import Final
 from compiler_kernels.arithmetic.order import BLOCK as UNIT
 from compiler_kernels.arithmetic.order import LEAF_TAPS, SUM_LEAF
 from compiler_kernels.arithmetic.resize import resize_tables
+from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, packing
 from compiler_kernels.ir.graph import Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.passes.fuse import ELEMENTWISE
@@ -101,8 +102,8 @@ def _conv(site: Site) -> Demand | None:
     bias = op.operands[2] if len(op.operands) > 2 else ""
     if not site.constant(w) or (bias and not site.constant(bias)) or site.constant(x):
         return None
-    if op.has("arithmetic") and op.str_("arithmetic") != "direct":
-        return None
+    if op.has("arithmetic") and op.str_("arithmetic") != DIRECT:
+        return _winograd(site)
     transposed, group = op.kind == "conv_transpose", op.int_("group")
     dims = site.types[w].dims
     channels, outputs = (dims[0], dims[1]) if transposed else (dims[1], dims[0])
@@ -122,6 +123,24 @@ def _conv(site: Site) -> Demand | None:
     found.halo[x] = (
         transposed_halo(op, site.types[x], dims[2:]) if transposed else conv_halo(op, site.types[x], dims[2:])
     )
+    return found
+
+
+def _winograd(site: Site) -> Demand | None:
+    """Tiles may read one position beyond what the kept outputs need; the halo is that much wider."""
+    op, (x, w) = site.root, site.root.operands[:2]
+    dims, name = site.types[w].dims, op.str_("arithmetic")
+    if dims[1] < UNIT:
+        return None
+    found = Demand({x: C16, w: packing(name)})
+    if len(op.operands) > 2 and op.operands[2]:
+        found.operands[op.operands[2]] = "channels16"
+    reach = 3 if WINOGRAD[name].axes == 2 else 3 * WINOGRAD[name].groups(dims[2:])
+    widths = []
+    for a, size in enumerate(site.types[x].dims[2:]):
+        begin, last = op.ints("pads")[a], (op.out.dims[a + 2] - 1) // 2 * 2
+        widths.append(max(begin, last - begin + reach - (size - 1), 0))
+    found.halo[x] = tuple(widths)
     return found
 
 

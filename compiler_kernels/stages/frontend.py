@@ -30,8 +30,7 @@ JSON = "application/json"
 
 def numerics_passes(numerics: Numerics) -> tuple[ModulePass, ...]:
     """The passes before the freeze, in order; the last one is steered by the policy's section ``numerics``."""
-    chosen: tuple[ModulePass, ...] = (ChooseConvolution(numerics.prefer, numerics.winograd),)
-    return (FoldBatchNorm(), FoldConstants(), *chosen[1:])
+    return (FoldBatchNorm(), FoldConstants(), ChooseConvolution(numerics.prefer, numerics.winograd))
 
 
 def read_module(text: Artifact, weights: Artifact) -> tuple[Module, WeightStore]:

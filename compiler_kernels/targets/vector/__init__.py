@@ -11,7 +11,7 @@ from collections.abc import Callable
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.writer import Kernel
 from compiler_kernels.targets.isa import Isa
-from compiler_kernels.targets.vector.conv import conv
+from compiler_kernels.targets.vector.conv import conv, winograd
 from compiler_kernels.targets.vector.depthwise import depthwise
 from compiler_kernels.targets.vector.lanes import layer_normalization, reduction, softmax
 from compiler_kernels.targets.vector.movement import concat, relayout
@@ -24,7 +24,7 @@ from compiler_kernels.targets.vector.strided import join, packing, strided
 
 Family = Callable[[Graph, Isa, str], Kernel | None]
 FAMILIES: tuple[Family, ...] = (
-    conv, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, product, packing, join, strided,
+    conv, winograd, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, product, packing, join, strided,
     softmax, layer_normalization, reduction, recurrent,
 )  # fmt: skip
 

@@ -11,13 +11,24 @@ from math import prod
 
 from compiler_kernels.arithmetic.order import BLOCK as UNIT
 from compiler_kernels.arithmetic.order import sum_order
+from compiler_kernels.arithmetic.winograd import WINOGRAD
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Kernel, root_of
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import Three, full_access, three
 from compiler_kernels.targets.vector.tile import Taps
+from compiler_kernels.targets.vector.winograd_line import Line
+from compiler_kernels.targets.vector.winograd_plane import Plane
 from compiler_kernels.targets.vector.window import Window, emit_slide
+
+
+def winograd(function: Graph, isa: Isa, name: str) -> Kernel | None:
+    """Convolution in a Winograd form over blocked values; ``None`` for any other statement."""
+    op = root_of(function)
+    if op.kind != "conv" or not function.types()[op.operands[1]].layout.startswith("packed w"):
+        return None
+    return (Plane if WINOGRAD[op.str_("arithmetic")].axes == 2 else Line)(function, isa, name).emit()
 
 
 def conv(function: Graph, isa: Isa, name: str) -> Kernel | None:

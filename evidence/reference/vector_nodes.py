@@ -14,6 +14,7 @@ import numpy as np
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import RefGraph, RefNode, RefTensor
 from evidence.reference.vector_model import Array, OnnxParts
+from evidence.reference.vector_recurrent import OPERATORS, recurrent_graph
 
 Attrs = Mapping[str, Any]
 Operands = Sequence[Array | None]
@@ -227,7 +228,9 @@ def _convert(parts: OnnxParts, operands: Operands) -> Converted:
 
 
 def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
-    """The one-node graph (three nodes for Softmax before opset 13) and its runtime inputs by name."""
+    """The node's graph (three nodes for Softmax before opset 13, one per direction of an RNN) and its inputs."""
+    if parts.op_type in OPERATORS:
+        return recurrent_graph(parts)
     arrays = {**parts.graph_inputs, **parts.initializers}
     operands = [arrays[name] if name else None for name in parts.inputs]
     op, attrs, shape, used = _convert(parts, operands)

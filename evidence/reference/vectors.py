@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.reference import vector_cases, vector_cases_more, vector_cases_winograd
+from evidence.reference import vector_cases, vector_cases_more, vector_cases_recurrent, vector_cases_winograd
 from evidence.reference.arithmetic import ARITHMETICS, Array
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import RefGraph
@@ -30,9 +30,10 @@ from evidence.reference.vector_orders import (
     applicable_to_product,
     applicable_to_sum,
 )
+from evidence.reference.vector_recurrent import OPERATORS
 
 FORMAT = "cuvil-vectors/1"
-VERSION = "CA-1.2"
+VERSION = "CA-1.3"
 _ATTEMPTS = 40
 
 
@@ -71,7 +72,7 @@ def cases() -> Iterator[Case]:
         vector_cases.convolutions, vector_cases.transposed, vector_cases.matrices, vector_cases_more.pooling,
         vector_cases_more.reductions, vector_cases_more.softmaxes, vector_cases_more.norms,
         vector_cases_more.elementwise, vector_cases_more.resizes, vector_cases_more.movement,
-        vector_cases_winograd.winograd,
+        vector_cases_winograd.winograd, vector_cases_recurrent.recurrent,
     ):  # fmt: skip
         yield from family()
 
@@ -114,8 +115,11 @@ def _distinctions(vector: Vector) -> tuple[set[str], set[str]]:
     arrays = {**parts.graph_inputs, **parts.initializers}
     generated = all("lcg" in i.source for i in vector.inputs if i.name == "x" or i.name == "a")
     bias = None
-    if vector.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-        orders: Sequence[str] = PRODUCT_ORDERS
+    orders: Sequence[str] = PRODUCT_ORDERS
+    if vector.op_type in OPERATORS:
+        depth = max(arrays["w"].shape[2], arrays["r"].shape[2])
+        possible = applicable_to_product(depth, 1, False) if generated else set()
+    elif vector.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
         extra = parts.inputs[2] if len(parts.inputs) > 2 and not vector.arithmetic else ""
         if extra and arrays[extra].ndim == 1 and arrays[extra].size > 1 and vector.attributes.get("beta", 1.0) == 1.0:
             bias = arrays[extra]

@@ -29,7 +29,8 @@ class Taps:
     A *unit* is a channel block of ``order``: unit u lies at ``u * unit_step`` or, where ``pair_step`` is not 0, at
     ``u // 2 * pair_step + u % 2 * 8`` (two units of 8 in a block of 16). ``positions`` are the offsets of the kernel
     positions. Channels of a unit of 8 are adjacent. Units of one channel may give ``row``: that many positions in
-    succession are equally spaced, by ``positions[1] - positions[0]``.
+    succession are equally spaced, by ``positions[1] - positions[0]``. Weights ``ahead`` floats on are fetched into the
+    second-level cache meanwhile (0: none).
     """
 
     order: SumOrder
@@ -37,6 +38,7 @@ class Taps:
     unit_step: int
     pair_step: int = 0
     row: int = 1
+    ahead: int = 0
 
     @property
     def weights(self) -> int:
@@ -185,6 +187,9 @@ def _steps(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int,
             offset = lane // BLOCK * taps.weights + i * BLOCK + lane % BLOCK
             weights.append(f"w{n} = {vec.load(linear([('w', 1)], offset))}")
         code.add(f"{{ const {vec.type} {', '.join(weights)};")
+        if taps.ahead:
+            lines = [b * taps.weights + taps.ahead + i * BLOCK for b in range(blocks)]
+            code.add(" ".join(f"__builtin_prefetch({linear([('w', 1)], line)}, 0, 2);" for line in lines))
         for p, offset in enumerate(pixels):
             value = vec.set1(f"xp[{offset + i * stride}]")
             updates = " ".join(f"a{p}_{n} = {vec.fma('b', f'w{n}', f'a{p}_{n}')};" for n in range(len(lanes)))

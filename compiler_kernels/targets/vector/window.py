@@ -7,7 +7,7 @@ belongs to its rows, so that arena memory may be reused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from compiler_kernels.ir.graph import Graph
@@ -94,13 +94,16 @@ class Slide:
             per_tile -= 1
         groups = -(-self.blocks // per_tile)
         most = tile_pixels(self.isa, per_tile)
-        rows = max(1, most // width) if 2 * width <= most else 1
-        rows = min(rows, height)
+        rows = strip_rows(height, width, most, per_tile * BLOCK // self.isa.lanes)
         strips = -(-height // rows)
-        columns = -(-width // most) if rows == 1 else 1
+        columns = max(-(-width // (most // r)) for r in {rows, height % rows or rows})
         split = columns if groups * strips * depth * self.out.dims[0] < FEW_ITEMS else 1
         counts = {"n": self.out.dims[0], "g": groups, "z": depth, "r": strips, "c": split}
-        near = window.taps.weights * self.blocks * 4 <= CACHE_BYTES // 2
+        bytes_of_weights = window.taps.weights * self.blocks * 4
+        near = bytes_of_weights <= CACHE_BYTES // 2
+        if bytes_of_weights > CACHE_BYTES:
+            # The next group's weights come from memory while this one's are multiplied.
+            window = replace(window, taps=replace(window.taps, ahead=per_tile * window.taps.weights))
         order = ["n", "z", "r", "c", "g"] if near else ["g", "n", "z", "r", "c"]
         code = Code()
         step = prod(counts.values())
@@ -121,35 +124,32 @@ class Slide:
             variants.append((left, self.tail, "else" if groups > 1 else ""))
         for blocks, tail, condition in variants:
             with code.block(condition):
-                self._group(code, window, blocks, tail, rows, columns, split, most)
+                self._group(code, window, blocks, tail, rows, split, most)
         return total, code.lines
 
-    def _group(
-        self, code: Code, window: Window, blocks: int, tail: int, rows: int, columns: int, split: int, most: int
-    ) -> None:
+    def _group(self, code: Code, window: Window, blocks: int, tail: int, rows: int, split: int, most: int) -> None:
+        """The tiles of an item: strips of ``rows`` rows, and of what is left at the end of a plane."""
         height, width = window.extent[1:]
         used = self._pointers(code, window)
-        narrow, wide = width // columns, width % columns  # `wide` tiles have one pixel more
-        if rows > 1:
-            full = height // rows
-            for count, condition in ((rows, f"if (r < {full})" if height % rows else ""), (height % rows, "else")):
-                if count:
-                    pixels = [(0, e, c) for e in range(count) for c in range(width)]
-                    with code.block(condition):
-                        code.add(self._call(window, pixels, blocks, tail, used))
-        else:
-            for number, size, first in ((wide, narrow + 1, 0), (columns - wide, narrow, wide)):
-                if not number:
-                    continue
-                start = 0 if first == 0 else wide * (narrow + 1)
-                call = self._call(window, [(0, 0, c) for c in range(size)], blocks, tail, used, "j")
-                if split > 1:
-                    head = f"if (c >= {first} && c < {first + number})"
-                    with code.block(head):
-                        code.add(f"const int j = {start} + (c - {first}) * {size};", call)
-                else:
-                    with code.block(f"for (int j = {start}; j < {start + number * size}; j += {size})"):
-                        code.add(call)
+        rest = height % rows
+        for count, condition in ((rows, f"if (r < {height // rows})" if rest else ""), (rest, "else")):
+            if not count:
+                continue
+            columns = -(-width // (most // count))
+            narrow, wide = width // columns, width % columns  # `wide` tiles are one pixel wider
+            with code.block(condition):
+                for number, size, first in ((wide, narrow + 1, 0), (columns - wide, narrow, wide)):
+                    if not number:
+                        continue
+                    start = 0 if first == 0 else wide * (narrow + 1)
+                    pixels = [(0, e, c) for e in range(count) for c in range(size)]
+                    call = self._call(window, pixels, blocks, tail, used, "j")
+                    if split > 1:
+                        with code.block(f"if (c >= {first} && c < {first + number})"):
+                            code.add(f"const int j = {start} + (c - {first}) * {size};", call)
+                    else:
+                        with code.block(f"for (int j = {start}; j < {start + number * size}; j += {size})"):
+                            code.add(call)
         self._halo(code, window, blocks, rows, split)
 
     def _pointers(self, code: Code, window: Window) -> list[str]:
@@ -220,6 +220,23 @@ class Slide:
         ):
             sizes = f"{side}, {above}, {self.y.origin}, {width * self.y.spatial[2]}"
             code.add(f"ca1_halo({target}, {d}, {row}, {last}, {sizes});")
+
+
+def strip_rows(height: int, width: int, most: int, vectors: int) -> int:
+    """Rows per tile (of at most ``most`` pixels, ``vectors`` accumulators each) that make a plane cheapest.
+
+    A tile costs one unit per accumulator, but not less than ten: fewer cannot hide the latency of a multiply-add.
+    """
+
+    def strip(rows: int) -> float:
+        columns = -(-width // (most // rows))
+        sizes = [width // columns + (i < width % columns) for i in range(columns)]
+        return sum(max(rows * size * vectors, 10) + 2.0 for size in sizes)
+
+    def plane(rows: int) -> float:
+        return height // rows * strip(rows) + (strip(height % rows) if height % rows else 0.0)
+
+    return min(range(1, min(most, height) + 1), key=lambda rows: (plane(rows), rows))
 
 
 def emit_slide(

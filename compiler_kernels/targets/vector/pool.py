@@ -123,7 +123,7 @@ def global_pool(function: Graph, isa: Isa, name: str) -> Kernel | None:
                 continue
             code.add("{")
             start = "0.0f" if mean else "-__builtin_inff()"
-            code.add(f"{vec.type} best = {vec.set1(start)}, node[{levels}];", "int k = 0; (void)node;")
+            code.add(f"{vec.type} best = {vec.set1(start)}, node[{levels}];", "int k = 0;", "(void)node, (void)k;")
             index = linear([("i", x.spatial[0]), ("j", x.spatial[1])], lane)
             with code.block(f"for (int i = 0; i < {depth}; i++)"), code.block(f"for (int j = 0; j < {height}; j++)"):
                 code.add(f"const float *xk = xb + {index};")

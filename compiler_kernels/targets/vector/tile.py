@@ -18,6 +18,7 @@ from compiler_kernels.targets.c.writer import Code, linear
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.vec import Vec
 
+UNROLL = 4
 BARRIER = '__asm__ volatile("" ::: "memory");'
 Finish = Callable[[Code, str, int, int], None]
 
@@ -177,6 +178,10 @@ def _spacing(taps: Taps) -> int:
 
 def _steps(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int, run: int, stride: int) -> None:
     """``run`` taps in succession: load the weights once, broadcast x once per pixel."""
+    if run > UNROLL and run % UNROLL == 0 and taps.order.block > 1:
+        with code.block(f"for (int i = 0; i < {run // UNROLL}; i++, xp += {UNROLL})"):
+            _steps(code, vec, taps, pixels, blocks, UNROLL, stride)
+        return
     lanes = range(0, blocks * BLOCK, vec.lanes)
     for i in range(run):
         if i and taps.order.block == 1:

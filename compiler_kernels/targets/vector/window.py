@@ -75,10 +75,17 @@ class Slide:
         params = ", ".join(f"const float *{v.id}" for v in self.function.inputs)
         head = f"CA1_DEVICE static void {self.name}({params}, float *y, float *scratch, int begin, int end)"
         items = 0
+        # Windows of one size share their items, so that x is near when the next phase reads it.
+        together = len({w.extent for w in self.windows}) == 1
         with body.block(head), body.block("for (int item = begin; item < end; item++)"):
             for number, window in enumerate(self.windows):
-                count, lines = self._window(window, items)
+                count, lines = self._window(window, 0 if together else items)
                 last = number == len(self.windows) - 1
+                if together and not (number == 0 and last):
+                    with body.block(f"/* phase {number} */"):
+                        body.add(*lines)
+                    items = count
+                    continue
                 with body.block("" if last else f"if (item < {items + count})"):
                     body.add(*lines, *([] if last else ["continue;"]))
                 items += count

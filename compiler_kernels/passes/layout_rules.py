@@ -15,10 +15,11 @@ from compiler_kernels.arithmetic.order import BLOCK as UNIT
 from compiler_kernels.arithmetic.order import LEAF_TAPS, SUM_LEAF
 from compiler_kernels.arithmetic.resize import resize_tables
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, packing
-from compiler_kernels.ir.graph import Op, TensorType
+from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
-from compiler_kernels.passes.fuse import ELEMENTWISE
+from compiler_kernels.passes.fuse import ELEMENTWISE, fused_statement
 
+NARROW: Final = 4
 PLAIN: Final = "plain"
 C16: Final = "c16"
 PLANAR: Final = "planar"
@@ -73,6 +74,27 @@ def demand(op: Op, types: Mapping[str, TensorType], kinds: Mapping[str, str]) ->
                 return None
             found.operands[operand] = form
     return found
+
+
+def is_narrow(op: Op, types: Mapping[str, TensorType], graph: Graph) -> bool:
+    """A convolution to few channels that ends the graph: it writes planes, and what follows works on those.
+
+    Blocks of 16 would be mostly padding, and a sigmoid after the convolution would be computed 16 times per pixel.
+    """
+    body = op.body or (op,)
+    root, inner = body[0], {o.result for o in body}
+    if root.kind != "conv" or root.int_("group") != 1 or op.out.dims[1] > NARROW or op.result not in graph.outputs:
+        return False
+    outside = [o for inside in body[1:] for o in inside.operands if o not in inner]
+    return all(types[o].count == 1 and graph.weight(o) is not None for o in outside)
+
+
+def narrow_parts(op: Op) -> list[Op]:
+    """The convolution of a narrow statement, and the rest of it."""
+    if not op.body:
+        return [op]
+    root, rest = op.body[0], list(op.body[1:])
+    return [root, rest[0] if len(rest) == 1 else fused_statement(rest)]
 
 
 def operand_form(ttype: TensorType, constant: bool, out: TensorType, per_channel: bool) -> str | None:

@@ -14,7 +14,7 @@ from compiler_kernels.ir.layout import BLOCK, c16, planar
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.fold_batch_norm import drop_unused_weights
 from compiler_kernels.passes.infra import PassResult
-from compiler_kernels.passes.layout_rules import C16, PLAIN, Demand, demand
+from compiler_kernels.passes.layout_rules import C16, PLAIN, Demand, demand, is_narrow, narrow_parts
 from compiler_kernels.passes.packing import pack_weight
 
 
@@ -51,7 +51,12 @@ class _Assignment:
         self.types = graph.types()
         self.kinds = {v.id: PLAIN for v in graph.inputs}
         for op in graph.ops:
-            self._statement(op, demand(op, self.types, self.kinds))
+            wanted = demand(op, self.types, self.kinds)
+            if wanted and is_narrow(op, self.types, graph):
+                for part in narrow_parts(op):
+                    self._statement(part, replace(wanted, result=PLAIN) if part.kind == "conv" else None)
+            else:
+                self._statement(op, wanted)
         if all(kind == PLAIN for kind in self.kinds.values()):
             return graph
         outputs = tuple(self._as(o, PLAIN) if o in self.kinds else o for o in graph.outputs)
@@ -72,7 +77,7 @@ class _Assignment:
                 continue
             kind = wanted.operands[operand] if wanted else PLAIN
             renamed[operand] = self._as(operand, kind)
-            if wanted:
+            if wanted and kind != PLAIN:
                 self._need(renamed[operand], wanted.halo.get(operand, (0,) * (len(self.types[operand].dims) - 2)))
         self.kinds[op.result] = wanted.result if wanted else PLAIN
         self.types[op.result] = op.out
@@ -133,11 +138,10 @@ class _Assignment:
     def _typed(self, op: Op, outputs: tuple[str, ...]) -> Op:
         kind = self.kinds[op.result]
         if kind == PLAIN:
-            if op.name == "op.reshape" and self.kinds.get(op.operands[0]) == C16:
-                # No view: the value has a halo after all, or the engine's own buffer must receive it.
-                if any(self.halos.get(op.operands[0], ())) or op.result in outputs:
-                    return replace(op, name="op.relayout")
-            return op
+            # No view where the value has a halo after all, or where the engine's own buffer must receive it.
+            unpacked = op.name == "op.reshape" and self.kinds.get(op.operands[0]) == C16
+            moved = unpacked and (any(self.halos.get(op.operands[0], ())) or op.result in outputs)
+            return replace(op, name="op.relayout") if moved else op
         halo = self.halos.get(op.result, (0,) * (len(op.out.dims) - 2))
         ttype = replace(op.out, layout=c16(halo) if kind == C16 else planar(halo))
         if not op.body:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.targets.c.writer import Code, linear
@@ -46,6 +47,13 @@ def full_access(name: str, ttype: TensorType) -> Access:
     return Access(name, layout.steps[0], layout.steps[1], three(layout.steps[2:], 0), layout.origin)
 
 
+def plain_access(name: str, ttype: TensorType) -> Access:
+    """Access to a plain value ``[N, C, spatial]``; ``block`` is the step between channels."""
+    dims = ttype.dims
+    steps = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    return Access(name, steps[0], steps[1], three(steps[2:], 0), 0)
+
+
 def operand_access(name: str, ttype: TensorType, out: TensorType) -> Access:
     """Access to an operand of an elementwise operation on the ``c16`` value ``out``, broadcasting included."""
     layout = ttype.physical
@@ -73,7 +81,7 @@ class Chain:
             for operand in op.operands:
                 if operand in params:
                     self.accesses[operand] = operand_access(operand, types[operand], out)
-        self.y = full_access("y", out)
+        self.y = full_access("y", out) if out.layout else plain_access("y", out)
 
     def emit(self, code: Code, value: str, position: Sequence[int], lane: int, tail: int) -> None:
         """Statements storing the chain applied to ``value`` (named ``t0`` in the body) through the pointers in force.

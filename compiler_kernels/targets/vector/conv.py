@@ -18,9 +18,9 @@ from compiler_kernels.targets.c.writer import Kernel, root_of
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import Three, full_access, three
 from compiler_kernels.targets.vector.tile import Taps
+from compiler_kernels.targets.vector.window import Window, emit_slide
 from compiler_kernels.targets.vector.winograd_line import Line
 from compiler_kernels.targets.vector.winograd_plane import Plane
-from compiler_kernels.targets.vector.window import Window, emit_slide
 
 
 def winograd(function: Graph, isa: Isa, name: str) -> Kernel | None:
@@ -121,10 +121,8 @@ def flat_function(function: Graph) -> Graph:
     """``function`` with the spatial axes of every blocked value joined into one."""
 
     def joined(t: TensorType) -> TensorType:
-        if not t.layout.startswith("c16"):
-            return t
-        return TensorType((*t.dims[:2], prod(t.dims[2:])), t.dtype, "c16 0")
+        return TensorType((*t.dims[:2], prod(t.dims[2:])), t.dtype, "c16 0" if t.layout else "")
 
-    inputs = tuple(replace(v, type=joined(v.type)) for v in function.inputs)
+    inputs = tuple(replace(v, type=joined(v.type)) if v.type.layout.startswith("c16") else v for v in function.inputs)
     last = replace(function.ops[-1], type=joined(function.ops[-1].out))
     return replace(function, inputs=inputs, ops=(*function.ops[:-1], last))

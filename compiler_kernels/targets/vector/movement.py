@@ -5,9 +5,9 @@ from __future__ import annotations
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.text import format_op
-from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of, strides
+from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of
 from compiler_kernels.targets.isa import Isa
-from compiler_kernels.targets.vector.access import Access, full_access, three
+from compiler_kernels.targets.vector.access import Access, full_access, plain_access, three
 from compiler_kernels.targets.vector.block_rows import Rows
 
 
@@ -21,16 +21,11 @@ def relayout(function: Graph, isa: Isa, name: str) -> Kernel | None:
     return _to_planes(function, name)
 
 
-def _plain_access(name: str, dims: tuple[int, ...]) -> Access:
-    steps = strides(dims)
-    return Access(name, steps[0], steps[1], three(steps[2:], 0), 0)
-
-
 def _to_blocks(function: Graph, isa: Isa, name: str) -> Kernel:
     """Plain or blocked to blocked."""
     rows = Rows(function, isa, name)
     x_type = function.types()["p0"]
-    x = _plain_access("p0", x_type.dims) if not x_type.layout else full_access("p0", x_type)
+    x = plain_access("p0", x_type) if not x_type.layout else full_access("p0", x_type)
     step = x.spatial[2] if rows.width > 1 else 1
 
     def row(code: Code, tail: int) -> None:
@@ -51,7 +46,7 @@ def _to_blocks(function: Graph, isa: Isa, name: str) -> Kernel:
 def _to_planes(function: Graph, name: str) -> Kernel:
     """To plain or planar: one item is a row of one channel."""
     x_type, out = function.types()["p0"], function.ops[-1].out
-    y = full_access("y", out) if out.layout else _plain_access("y", out.dims)
+    y = full_access("y", out) if out.layout else plain_access("y", out)
     depth, height, width = three(out.dims[2:], 1)
     channels = out.dims[1]
     code = Code()
@@ -73,7 +68,7 @@ def _to_planes(function: Graph, name: str) -> Kernel:
             code.add(f"const float *xr = {x.at('n', f'(c / {BLOCK})', ['d', 'h', '0'])}{lane};")
             code.add(f"for (int i = 0; i < {width}; i++) yr[i] = xr[i * {BLOCK}];")
         else:
-            x = full_access("p0", x_type) if x_type.layout else _plain_access("p0", x_type.dims)
+            x = full_access("p0", x_type) if x_type.layout else plain_access("p0", x_type)
             code.add(f"__builtin_memcpy(yr, {x.at('n', 'c', ['d', 'h', '0'])}, {width * 4});")
         if out.layout and any(out.physical.halo):
             halo = three(out.physical.halo, 0)

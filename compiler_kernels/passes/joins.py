@@ -47,6 +47,7 @@ def _whole(op: Op, graph: Graph) -> bool:
     return (
         op.name == "op.concat"
         and op.out.layout.startswith("c16")
+        and op.int_("axis") == 1
         and op.out.dims[0] == 1
         and len(set(op.operands)) == len(op.operands)
         and op.result not in graph.outputs

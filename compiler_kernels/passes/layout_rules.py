@@ -220,13 +220,30 @@ def _resize(site: Site) -> Demand | None:
 
 
 def _concat(site: Site) -> Demand | None:
-    """Blocked when every part, except perhaps the last, is whole blocks of 16 channels."""
+    """Along a spatial axis, or along the channels when every part, except perhaps the last, is whole blocks of 16."""
     op = site.root
-    if op.int_("axis") != 1 or not all(site.blocked(o) for o in op.operands):
+    if op.int_("axis") == 0 or not all(site.blocked(o) for o in op.operands):
         return None
+    if op.int_("axis") > 1:
+        return Demand(dict.fromkeys(op.operands, C16))
     if any(site.types[o].dims[1] % BLOCK for o in op.operands[:-1]):
         return None
     return Demand(dict.fromkeys(op.operands, C16))
+
+
+def _move(site: Site) -> Demand | None:
+    """Slice or pad that leaves batch and channels alone."""
+    op, x = site.root, site.root.operands[0]
+    dims = site.types[x].dims
+    if not site.blocked(x) or op.out.dims[:2] != dims[:2]:
+        return None
+    if op.kind == "slice":
+        still = op.ints("starts")[:2] == (0, 0) and op.ints("steps")[:2] == (1, 1)
+    else:
+        pads, rank = op.ints("pads"), len(dims)
+        # Amounts that remove elements come first in the definition; they stay with the scalar kernel.
+        still = min(pads) >= 0 and not any((*pads[:2], *pads[rank : rank + 2]))
+    return Demand({x: C16}) if still else None
 
 
 RULES: Final[Mapping[str, Callable[[Site], Demand | None]]] = {
@@ -239,4 +256,6 @@ RULES: Final[Mapping[str, Callable[[Site], Demand | None]]] = {
     "reduce_mean": _mean,
     "resize": _resize,
     "concat": _concat,
+    "slice": _move,
+    "pad": _move,
 }

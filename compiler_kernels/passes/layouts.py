@@ -123,7 +123,7 @@ class _Assignment:
 
     def _share_halos(self) -> None:
         """The parts of a blocked concatenation get the halo of the whole, so that they may lie inside it."""
-        joins = [o for o in self.ops if o.name == "op.concat" and self.kinds[o.result] == C16]
+        joins = [o for o in self.ops if o.name == "op.concat" and o.int_("axis") == 1 and self.kinds[o.result] == C16]
         changed = True
         while changed:
             changed = False

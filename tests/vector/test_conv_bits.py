@@ -1,4 +1,4 @@
-"""Convolution, pooling, resize and elementwise chains on blocked values: bits of all instruction sets, awkward sizes."""
+"""Convolution, pooling, resize, moves and chains on blocked values: bits of all instruction sets, awkward sizes."""
 
 from __future__ import annotations
 
@@ -116,10 +116,26 @@ def chains() -> Iterator[Compiled]:
     yield around("residual", 7, 40, residual, 40, w2=tensors(8, (40, 40, 3, 3)), batch=2)
     after = [node("Relu", ["t"], "v"), node("Add", ["v", "t"], "u")]
     yield around("relu_add_twice", 9, 16, after, 16)
-    yield around("gelu", 10, 12, [node("Div", ["t", "c"], "e"), node("Erf", ["e"], "f"), node("Add", ["f", "one"], "g"),
-                                  node("Mul", ["t", "g"], "u")], 12, c=np.float32(1.4142135), one=np.float32(1.0))  # fmt: skip
-    gate = [node("GlobalAveragePool", ["t"], "p"), node("Conv", ["p", "w2"], "q"), node("Sigmoid", ["q"], "s"),
-            node("Mul", ["t", "s"], "u")]  # fmt: skip
+    yield around(
+        "gelu",
+        10,
+        12,
+        [
+            node("Div", ["t", "c"], "e"),
+            node("Erf", ["e"], "f"),
+            node("Add", ["f", "one"], "g"),
+            node("Mul", ["t", "g"], "u"),
+        ],
+        12,
+        c=np.float32(1.4142135),
+        one=np.float32(1.0),
+    )
+    gate = [
+        node("GlobalAveragePool", ["t"], "p"),
+        node("Conv", ["p", "w2"], "q"),
+        node("Sigmoid", ["q"], "s"),
+        node("Mul", ["t", "s"], "u"),
+    ]
     yield around("squeeze_excitation", 11, 20, gate, 20, w2=tensors(12, (20, 20, 1, 1)), batch=2)
     attention = [node("Conv", ["t", "w2"], "q"), node("Sigmoid", ["q"], "s"), node("Mul", ["t", "s"], "u")]
     yield around("spatial_attention", 13, 20, attention, 20, w2=tensors(14, (1, 20, 1, 1)), batch=2)
@@ -130,23 +146,31 @@ def chains() -> Iterator[Compiled]:
     ]
     parameters = {k: np.abs(tensors(15 + i, (20,))) for i, k in enumerate("abmv")}
     yield around("affine", 16, 20, norm, 20, **parameters)
-    yield around("two_halos", 17, 16, [node("Conv", ["t", "w2"], "v", pads=[3, 3, 3, 3]), node("Add", ["v", "t"], "u")], 16,
-                 w2=tensors(18, (16, 16, 7, 7)))  # fmt: skip
+    yield around(
+        "two_halos",
+        17,
+        16,
+        [node("Conv", ["t", "w2"], "v", pads=[3, 3, 3, 3]), node("Add", ["v", "t"], "u")],
+        16,
+        w2=tensors(18, (16, 16, 7, 7)),
+    )
 
 
 def pools() -> Iterator[Compiled]:
-    for seed, (op, attrs) in enumerate([
-        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
-        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
-        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
-        ("MaxPool", {"kernel_shape": [2, 3], "dilations": [2, 2], "pads": [1, 2, 0, 1]}),
-        ("AveragePool", {"kernel_shape": [3, 3], "strides": [1, 1], "pads": [1, 1, 1, 1]}),
-        ("AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
-        ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
-        ("AveragePool", {"kernel_shape": [9, 9]}),
-        ("GlobalAveragePool", {}),
-        ("GlobalMaxPool", {}),
-    ]):  # fmt: skip
+    for seed, (op, attrs) in enumerate(
+        [
+            ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+            ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+            ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+            ("MaxPool", {"kernel_shape": [2, 3], "dilations": [2, 2], "pads": [1, 2, 0, 1]}),
+            ("AveragePool", {"kernel_shape": [3, 3], "strides": [1, 1], "pads": [1, 1, 1, 1]}),
+            ("AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
+            ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+            ("AveragePool", {"kernel_shape": [9, 9]}),
+            ("GlobalAveragePool", {}),
+            ("GlobalMaxPool", {}),
+        ]
+    ):
         for channels in (12, 32):
             size = (9, 90) if "Global" in op else (9, 14)
             name = f"{op}{seed}_{channels}"
@@ -156,9 +180,13 @@ def pools() -> Iterator[Compiled]:
 
 
 def movements() -> Iterator[Compiled]:
-    for seed, (mode, extra) in enumerate([("nearest", {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
-                                          ("linear", {"coordinate_transformation_mode": "half_pixel"}),
-                                          ("linear", {"coordinate_transformation_mode": "align_corners"})]):  # fmt: skip
+    for seed, (mode, extra) in enumerate(
+        [
+            ("nearest", {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
+            ("linear", {"coordinate_transformation_mode": "half_pixel"}),
+            ("linear", {"coordinate_transformation_mode": "align_corners"}),
+        ]
+    ):
         for channels in (12, 16):
             nodes = [node("Resize", ["t", "", "scales"], "u", mode=mode, **extra)]
             scales = np.array([1, 1, 2, 1.5], np.float32)
@@ -166,18 +194,48 @@ def movements() -> Iterator[Compiled]:
     for seed, (a, b, batch) in enumerate([(16, 16, 1), (32, 16, 2), (16, 12, 1), (12, 16, 1)]):
         nodes = [node("Conv", ["t", "w2"], "v", pads=[1, 1, 1, 1]), node("Concat", ["t", "v"], "u", axis=1)]
         yield around(f"concat{seed}", seed + 5, a, nodes, a + b, w2=tensors(seed, (b, a, 3, 3)), batch=batch)
-    dense = [node("Conv", ["t", "w2"], "v0"), node("Concat", ["t", "v0"], "c0", axis=1),
-             node("Relu", ["c0"], "r0"), node("Conv", ["r0", "w3"], "v1"), node("Concat", ["c0", "v1"], "c1", axis=1),
-             node("Sigmoid", ["c1"], "r1"), node("Conv", ["r1", "w4"], "v2"), node("Concat", ["c1", "v2"], "u", axis=1)]  # fmt: skip
+    dense = [
+        node("Conv", ["t", "w2"], "v0"),
+        node("Concat", ["t", "v0"], "c0", axis=1),
+        node("Relu", ["c0"], "r0"),
+        node("Conv", ["r0", "w3"], "v1"),
+        node("Concat", ["c0", "v1"], "c1", axis=1),
+        node("Sigmoid", ["c1"], "r1"),
+        node("Conv", ["r1", "w4"], "v2"),
+        node("Concat", ["c1", "v2"], "u", axis=1),
+    ]
     sizes = {"w2": tensors(1, (16, 32, 1, 1)), "w3": tensors(2, (32, 48, 1, 1)), "w4": tensors(3, (16, 80, 1, 1))}
     yield around("dense_block", 30, 32, dense, 96, **sizes)
+    for seed, (begins, ends, mode) in enumerate(
+        [((2, 1), (0, 3), "constant"), ((3, 0), (2, 4), "reflect"), ((1, 2), (1, 0), "edge")]
+    ):
+        pads = np.array([0, 0, *begins, 0, 0, *ends], np.int64)
+        nodes = [node("Pad", ["t", "pads", "value"], "u", mode=mode)]
+        yield around(f"pad_{mode}", 40 + seed, 12, nodes, 12, pads=pads, value=np.float32(0.75), batch=2)
+    for seed, (start, stop, step) in enumerate([((1, 2), (8, 13), (1, 3)), ((8, 13), (-100, 0), (-2, -1))]):
+        cut = {"s": np.array(start, np.int64), "e": np.array(stop, np.int64), "ax": np.array([2, 3], np.int64)}
+        nodes = [node("Slice", ["t", "s", "e", "ax", "st"], "u")]
+        yield around(f"slice{seed}", 43 + seed, 20, nodes, 20, **cut, st=np.array(step, np.int64))
+    for axis in (2, 3):
+        nodes = [node("Sigmoid", ["t"], "v"), node("Concat", ["t", "v", "t"], "u", axis=axis)]
+        yield around(f"concat_axis{axis}", 46 + axis, 12, nodes, 12, batch=2)
     twice = [node("Relu", ["t"], "r"), node("Concat", ["t", "r", "t"], "u", axis=1)]
     yield around("concat_twice", 31, 16, twice, 48)
-    kept = [node("Relu", ["t"], "r"), node("Concat", ["t", "r"], "c", axis=1), node("Sigmoid", ["t"], "s"),
-            node("Conv", ["c", "w2"], "v", pads=[1, 1, 1, 1]), node("Add", ["v", "s"], "p"), node("Mul", ["p", "r"], "u")]  # fmt: skip
+    kept = [
+        node("Relu", ["t"], "r"),
+        node("Concat", ["t", "r"], "c", axis=1),
+        node("Sigmoid", ["t"], "s"),
+        node("Conv", ["c", "w2"], "v", pads=[1, 1, 1, 1]),
+        node("Add", ["v", "s"], "p"),
+        node("Mul", ["p", "r"], "u"),
+    ]
     yield around("concat_parts_read_later", 32, 16, kept, 16, w2=tensors(4, (16, 32, 3, 3)))
-    u_net = [node("MaxPool", ["t"], "d", kernel_shape=[2, 2], strides=[2, 2]), node("Conv", ["d", "w2"], "e", pads=[1, 1, 1, 1]),
-             node("ConvTranspose", ["e", "w3"], "f", strides=[2, 2]), node("Concat", ["t", "f"], "u", axis=1)]  # fmt: skip
+    u_net = [
+        node("MaxPool", ["t"], "d", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["d", "w2"], "e", pads=[1, 1, 1, 1]),
+        node("ConvTranspose", ["e", "w3"], "f", strides=[2, 2]),
+        node("Concat", ["t", "f"], "u", axis=1),
+    ]
     weights = {"w2": tensors(5, (32, 16, 3, 3)), "w3": tensors(6, (32, 16, 2, 2))}
     yield around("u_net", 33, 16, u_net, 32, size=(8, 14), **weights)
     x = tensors(34, (2, 20, 4, 6), special=True)

@@ -82,7 +82,7 @@ def _to_planes(function: Graph, name: str) -> Kernel:
 def concat(function: Graph, isa: Isa, name: str) -> Kernel | None:
     """Blocked parts of whole blocks, copied row by row (where they could not be written into the result at once)."""
     op = root_of(function)
-    if op.kind != "concat" or not op.out.layout.startswith("c16"):
+    if op.kind != "concat" or op.int_("axis") != 1 or not op.out.layout.startswith("c16"):
         return None
     rows = Rows(function, isa, name)
     types = function.types()

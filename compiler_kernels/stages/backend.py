@@ -11,6 +11,7 @@ from compiler_kernels.passes.fuse import FuseElementwise
 from compiler_kernels.passes.infra import ModulePass, run_passes
 from compiler_kernels.passes.layouts import AssignLayouts
 from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
+from compiler_kernels.passes.lower_pow import LowerPow
 from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
 from compiler_kernels.passes.outline import OutlineKernels
@@ -28,6 +29,7 @@ from compiler_kernels.toolchain.zig import ZigDriver
 
 L1_PASSES: tuple[ModulePass, ...] = (
     LowerBatchNorm(),
+    LowerPow(),
     MarkRuntimeWeights(),
     FuseElementwise(),
     AssignLayouts(),

@@ -57,7 +57,7 @@ class Rows:
                     moved = Access(f"{name}_", *_fields(access))
                     code.add(f"const float *{name} = {moved.at('n', 'cb', ['d', 'h', '0'])};")
                 start = Access("y_", *_fields(self.y)).at("n", "cb", ["d", "h", "0"])
-                code.add(f"float *y = {start};", "(void)n, (void)d;")
+                code.add(f"float *y = {start};", "(void)n, (void)d, (void)h;")
                 self._halo(code)
                 if self.tail and self.blocks > 1:
                     with code.block(f"if (cb < {self.blocks - 1})"):

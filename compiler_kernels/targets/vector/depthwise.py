@@ -8,6 +8,7 @@ from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import full_access, operand_access, three
 from compiler_kernels.targets.vector.block_rows import Rows
+from compiler_kernels.targets.vector.closing import is_expensive
 
 MAX_PIXELS = 14
 
@@ -27,6 +28,8 @@ def depthwise(function: Graph, isa: Isa, name: str) -> Kernel | None:
     positions = kernel[0] * kernel[1] * kernel[2]
     bias = op.operands[2] if len(op.operands) > 2 else ""
     most = max(1, min(MAX_PIXELS, isa.registers - kernel[2] - 2)) if isa.lanes > 1 else 2
+    if is_expensive(rows.chain.ops):
+        most = min(most, 4)
 
     def strip(code: Code, pixels: int, lane: int, tail: int) -> None:
         """``pixels`` outputs from column c on."""

@@ -59,7 +59,7 @@ def _to_planes(function: Graph, name: str) -> Kernel:
         code.add(
             f"const int h = item % {height}, d = item / {height} % {depth};",
             f"const int c = item / {height * depth} % {channels}, n = item / {height * depth * channels};",
-            "(void)n, (void)d;",
+            "(void)n, (void)d, (void)h;",
             f"float *yr = {y.at('n', 'c', ['d', 'h', '0'])};",
         )
         if x_type.layout.startswith("c16"):

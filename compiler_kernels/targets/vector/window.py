@@ -16,6 +16,7 @@ from compiler_kernels.ir.text import format_op
 from compiler_kernels.targets.c.writer import Code, Kernel, linear
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.access import Access, Chain, Three, full_access, operand_access, three
+from compiler_kernels.targets.vector.closing import emit_closing, is_expensive, slot
 from compiler_kernels.targets.vector.tile import Taps, emit_tile, tile_blocks, tile_pixels, tile_scratch
 from compiler_kernels.targets.vector.vec import Vec
 
@@ -196,6 +197,8 @@ class Slide:
         self.tiles[key] = name
         x = [sum(p * s * a for p, s, a in zip(px, window.step, self.x.spatial, strict=True)) for px in pixels]
         vec, bias = self.vec, self.bias
+        later = is_expensive(self.chain.ops)
+        last = (len(pixels) - 1, blocks * BLOCK - vec.lanes)
 
         def finish(code: Code, total: str, pixel: int, lane: int) -> None:
             addend = vec.load(linear([(bias, 1)], lane)) if bias else vec.set1("0.0f")
@@ -204,10 +207,16 @@ class Slide:
             if not self.out.layout:
                 self._scatter(code, total, position, lane)
                 return
+            if later:
+                code.add(vec.store(linear([("t", 1)], slot(pixel, blocks, lane)), total))
+                if (pixel, lane) == last:
+                    emit_closing(code, self.chain, pixels, window.every, blocks, tail)
+                return
             inside = tail if lane // BLOCK == blocks - 1 else 0
             self.chain.emit(code, total, position, lane, inside)
 
         emit_tile(self.code, name, self.isa, window.taps, x, blocks, list(self.extras), finish)
+        self.scratch = max(self.scratch, len(pixels) * blocks * BLOCK if later else 0)
         self.scratch = max(self.scratch, tile_scratch(len(pixels), blocks, window.taps.order.leaves))
         return name
 

@@ -133,7 +133,9 @@ class Engine:
         self.weights_bytes = int(raw.weights_size)
         self.arena_bytes = int(raw.arena_bytes)
         self.isas = tuple(bytes(raw.variants[v].isa).decode() for v in range(raw.variant_count))
-        chosen = next((v for v in range(raw.variant_count) if raw.variants[v].supported()), raw.variant_count - 1)
+        chosen = next((v for v in range(raw.variant_count) if raw.variants[v].supported()), -1)
+        if chosen < 0:
+            raise UnsupportedError(f"{path}: has kernels for {', '.join(self.isas)} only, and this processor has none")
         self.isa = self.isas[chosen]
         self.steps = tuple(_step(raw.variants[chosen].steps[s]) for s in range(raw.step_count))
         self._input_views = [_view(raw.input_buffers[i], t.shape) for i, t in enumerate(self.inputs)]

@@ -155,6 +155,11 @@ def _fused(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     if (op.body[-1].result, op.body[-1].type) != (op.result, op.type):
         yield f"the last operation of {op.name} does not define %{op.result} with its type"
     yield from (f"{op.name} does not use its operand %{o}" for o in op.operands if o and o not in used)
+    # Kernels know their parameters by position: the root's come first.
+    made = {inner.result for inner in op.body}
+    order = list(dict.fromkeys(o for inner in op.body for o in inner.operands if o and o not in made))
+    if sorted(order) == sorted(op.operands) and order != list(op.operands):
+        yield f"the operands of {op.name} are not in the order in which its body first uses them"
 
 
 _COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights)

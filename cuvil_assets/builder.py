@@ -125,21 +125,23 @@ def _run(work: Build, heard: _Notes, verbose: bool) -> None:
                 run_config={"loggers": {"console": {"config": {"log_level": level}}}},
             )
         except Exception as error:
-            raise _cause(error, heard, work) from error
+            expected = _expected(error, heard)
+            if expected is None:
+                raise
+            raise expected from None
 
 
-def _cause(error: BaseException, heard: _Notes, work: Build) -> BaseException:
-    """The ``CuvilError`` behind a failed step, a failed check as ``VerificationFailed``, or the error itself."""
-    seen: BaseException | None = error
-    while seen is not None:
+def _expected(error: Exception, heard: _Notes) -> CuvilError | None:
+    """The ``CuvilError`` behind a failed step, or a failed check as ``VerificationFailed``; ``None`` for a defect."""
+    # dg.Failure wraps what the stage raised once; a longer way through contexts could find an error already handled.
+    for seen in (error, error.__cause__):
         if isinstance(seen, CuvilError):
             return seen
-        seen = seen.__cause__ or seen.__context__
     if heard.failed:
         stage, check, sentence = heard.failed[0]
         name = "equivalence" if stage == "equivalence" else f"{stage}-{check}".replace("_", "-")
         return VerificationFailed(name, sentence if stage == "equivalence" else f"check {check} of {stage}: {sentence}")
-    return error
+    return None
 
 
 @contextmanager

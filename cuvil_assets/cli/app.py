@@ -124,7 +124,7 @@ def verify(
     """Check an engine against its proof, offline."""
     from cuvil_assets.cli import verify as command
 
-    command.run(engine, proof, trust_root, json)
+    raise typer.Exit(command.run(engine, proof, trust_root, json))
 
 
 @app.command()

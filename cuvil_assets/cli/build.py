@@ -69,20 +69,20 @@ def summary(outcome: BuildOutcome) -> str:
         ("", f"sha3-512:{facts['engine_sha3_512']}"),
         ("memory", f"{facts['arena_bytes']:,} bytes for intermediate values, no allocation"),
         ("equivalence", f"{verdict} with the independent reference, bit for bit"),
-        ("accuracy", _accuracy(facts)),
+        ("accuracy", accuracy(facts)),
         ("proof", f"{outcome.proof} (SM2 and P-384 signatures, verified)"),
         ("report", str(outcome.files["equivalence"])),
         *((kind, str(path)) for kind, path in outcome.files.items() if kind not in ("bin", "proof", "equivalence")),
         (
             "time",
             f"{facts['wall_seconds']:.1f} s; {facts['cpu_seconds_total']:.1f} CPU-s, of which stages "
-            f"{facts['cpu_seconds_stages']:.1f}",
+            f"{facts['cpu_seconds_stages']:.1f}, Dagster {facts['cpu_seconds_dagster']:.1f}",
         ),
     ]
     return "\n".join(f"{name:12} {text}" for name, text in rows)
 
 
-def _accuracy(facts: dict[str, Any]) -> str:
+def accuracy(facts: dict[str, Any]) -> str:
     ratio = facts["rms_error_ratio_to_onnxruntime"]
     if ratio is None:
         return "not compared with onnxruntime (not installed, or no tensor to compare)"

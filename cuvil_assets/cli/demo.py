@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from compiler_kernels.stage import Json
 from cuvil_assets.builder import BuildOutcome, build
-from cuvil_assets.cli.build import Progress
+from cuvil_assets.cli.build import Progress, accuracy
 from cuvil_assets.cli.outcome import note
 from cuvil_assets.demo import run_demo
 from cuvil_assets.inputs import BuildOptions
@@ -21,7 +23,19 @@ def run(output_dir: Path, target: str, json: bool) -> None:
     ) -> BuildOutcome:
         outcome = build(BuildOptions(model, policy, target, output, input_shape), None if json else Progress())
         if outcome.facts["keys_created"] and not json:
-            note(f"made a development key set in {outcome.facts['keys']}")
-        return outcome
+            note(f"made development keys in {outcome.facts['keys']}: they show what belongs together, not who made it")
+        return outcome if json else replace(outcome, facts=_for_people(outcome))
 
     run_demo(output_dir, json=json, build=build_demo, verify=verify_engine, target=target or None)
+
+
+def _for_people(outcome: BuildOutcome) -> dict[str, Json]:
+    """The facts of a build that its summary shows; with ``--json`` it has all of them."""
+    facts = outcome.facts
+    compared = f"{facts['equivalence']} ({facts['equivalence_grade']}, {facts['equivalence_inputs']} inputs)"
+    return {
+        "equivalence": f"{compared} with the independent reference, bit for bit",
+        "accuracy": accuracy(dict(facts)),
+        "memory": f"{facts['arena_bytes']:,} bytes for intermediate values, no allocation",
+        "time": f"{facts['wall_seconds']} s",
+    }

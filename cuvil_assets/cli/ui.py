@@ -18,7 +18,7 @@ from cuvil_assets.home import current_home
 HOST = "127.0.0.1"
 MODULE = "cuvil_assets.definitions"
 START_SECONDS = 180.0
-STOP_SECONDS = 15.0
+STOP_SECONDS = 6.0
 
 
 class _Stopped(BaseException):

@@ -12,7 +12,7 @@ from evidence.verify import verify_engine
 
 
 def run(engine: Path, proof: Path | None, trust_root: Path | None, as_json: bool) -> int:
-    """Verify and print. Raises ``VerificationFailed`` named after the first failed check."""
+    """Verify, print, return the exit code. ``VerificationFailed`` named after the first failed check, but for JSON."""
     if engine.is_dir():
         raise UsageError(f"{engine}: is a directory, not an engine; give the engine file")
     if trust_root is None and not default_trust_root().exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from conftest import ModelMaker
+from tiny_models import ModelMaker
 
 from compiler_kernels.errors import CuvilError, RefusedError, UsageError, VerificationFailed
 from compiler_kernels.stage import StageResult

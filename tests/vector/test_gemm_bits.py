@@ -93,9 +93,40 @@ def attention() -> Iterator[Compiled]:
         yield compiled(f"attention_{tokens}_{heads}x{width}", model(nodes, {"x": x}, constants, ["y"]), {"x": x})
 
 
+def decomposed_block() -> Compiled:
+    """What older exporters write: a class token expanded and joined, a layer normalisation of single operations, a
+    split of one product into queries, keys and values, and the class token taken out by Gather."""
+    d, tokens = 24, 9
+    n = helper.make_node
+    nodes = [
+        n("Expand", ["cls", "one_one_d"], ["token"]), n("Concat", ["token", "x"], ["s"], axis=1),
+        n("Add", ["s", "pos"], ["a"]),
+        n("ReduceMean", ["a"], ["m"], axes=[-1]), n("Sub", ["a", "m"], ["c"]), n("Pow", ["c", "two"], ["c2"]),
+        n("ReduceMean", ["c2"], ["v"], axes=[-1]), n("Add", ["v", "eps"], ["ve"]), n("Sqrt", ["ve"], ["sd"]),
+        n("Div", ["c", "sd"], ["u"]), n("Mul", ["u", "g"], ["ug"]), n("Add", ["ug", "b"], ["ln"]),
+        n("MatMul", ["ln", "w"], ["qkv"]), n("Split", ["qkv"], ["q", "k", "vv"], axis=-1),
+        *(n("Reshape", [i, "heads"], [f"{i}r"]) for i in ("q", "k", "vv")),
+        n("Transpose", ["qr"], ["qt"], perm=[0, 2, 1, 3]), n("Transpose", ["kr"], ["kt"], perm=[0, 2, 3, 1]),
+        n("Transpose", ["vvr"], ["vt"], perm=[0, 2, 1, 3]),
+        n("MatMul", ["qt", "kt"], ["qk"]), n("Mul", ["qk", "scale"], ["qs"]), n("Softmax", ["qs"], ["att"], axis=-1),
+        n("MatMul", ["att", "vt"], ["o"]), n("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        n("Reshape", ["ot", "flat"], ["of"]), n("Add", ["a", "of"], ["r"]),
+        n("Gather", ["r", "zero"], ["first"], axis=1),
+        n("Gemm", ["first", "head", "hb"], ["y"], transB=1),
+    ]  # fmt: skip
+    constants: dict[str, Any] = {
+        "cls": tensors(2, (1, 1, d)), "one_one_d": np.array([1, 1, d]), "pos": tensors(3, (1, tokens + 1, d)),
+        "two": np.array(2, np.float32), "eps": np.array(1e-5, np.float32), "g": tensors(4, (d,)), "b": tensors(5, (d,)),
+        "w": tensors(6, (d, 3 * d)), "heads": np.array([1, tokens + 1, 3, 8]), "scale": np.array(0.35, np.float32),
+        "flat": np.array([1, tokens + 1, d]), "zero": np.array(0), "head": tensors(7, (10, d)), "hb": tensors(8, (10,)),
+    }  # fmt: skip
+    given = {"x": tensors(1, (1, tokens, d))}
+    return compiled("decomposed_block", model(nodes, given, constants, ["y"], 14), given)
+
+
 @lru_cache
 def nets() -> tuple[Compiled, ...]:
-    return (*products(), *with_chains(), *attention())
+    return (*products(), *with_chains(), *attention(), decomposed_block())
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
@@ -105,7 +136,7 @@ def test_bits_of_products(way: Way, tmp_path: Path) -> None:
 
 def test_no_move_is_left_in_attention() -> None:
     """Slices and transposes around the two products are read and written through."""
-    net = next(n for n in nets() if n.vector.name == "attention_19_3x16")
+    net = next(n for n in nets() if n.name == "attention_19_3x16")
     for function in net.module.graphs[1:]:
         kinds = [op.kind for op in function.ops]
         assert set(kinds) - {"transpose", "slice", "reshape"}, kinds

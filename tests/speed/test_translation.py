@@ -223,6 +223,32 @@ def test_memory_that_overlaps():
         validate(wrong, frozen.store, baseline(frozen.module, frozen.store, inputs))
 
 
+def test_buffers_that_overlap_by_a_shift():
+    """A result one position behind the operand it is made from: only the order of writing makes it wrong."""
+    frozen = freeze_model(MODELS["chain"])
+    base = baseline(frozen.module, frozen.store, validation_inputs(frozen.module))
+    module, _ = run_passes(frozen.module, frozen.store, ALL)
+    allocs = {o.result: o for o in module.main.ops if o.name == "tensor.alloc" and o.has("offset")}
+    home = {o.result: o.into for o in module.main.ops if o.into in allocs}
+    meta = tuple((k, str(int(v) + 4096) if k == "arena_bytes" else v) for k, v in module.meta)
+    refused = 0
+    for op in module.main.ops:
+        sources = [home[o] for o in op.operands if o in home]
+        if op.into not in allocs or not sources or op.into in sources:
+            continue
+        start = allocs[sources[0]].int_("offset") + 64
+        ops = tuple(o.with_attrs(offset=start) if o.result == op.into else o for o in module.main.ops)
+        wrong = replace(module, graphs=(replace(module.main, ops=ops), *module.graphs[1:]), meta=meta)
+        try:
+            verify(wrong)
+        except IRError:
+            continue
+        with pytest.raises(VerificationFailed):
+            validate(wrong, frozen.store, base)
+        refused += 1
+    assert refused >= 1
+
+
 @pytest.mark.skipif(not runs_natively(native_target()), reason="no engine runs natively here")
 def test_a_hundred_mutations_are_caught_or_change_no_bit(tmp_path):
     """Each mutation of a pass's output is refused by the verifier, refused by validation, or harmless; that the last is

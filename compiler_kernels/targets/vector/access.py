@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from compiler_kernels.ir.graph import Graph, Op, TensorType
@@ -64,6 +64,17 @@ def operand_access(name: str, ttype: TensorType, out: TensorType) -> Access:
         return Access(name, 0, 0, (0, 0, 0), 0, True)
     steps = [s if d == o else 0 for s, d, o in zip(layout.steps, ttype.dims, out.dims, strict=True)]
     return Access(name, steps[0], steps[1], three(steps[2:], 0), layout.origin, ttype.dims[1] != out.dims[1])
+
+
+def flat_function(function: Graph) -> Graph:
+    """``function`` with the spatial axes of every blocked value joined into one."""
+
+    def joined(t: TensorType) -> TensorType:
+        return TensorType((*t.dims[:2], prod(t.dims[2:])), t.dtype, "c16 0" if t.layout else "")
+
+    inputs = tuple(replace(v, type=joined(v.type)) if v.type.layout.startswith("c16") else v for v in function.inputs)
+    last = replace(function.ops[-1], type=joined(function.ops[-1].out))
+    return replace(function, inputs=inputs, ops=(*function.ops[:-1], last))
 
 
 class Chain:

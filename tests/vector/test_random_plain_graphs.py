@@ -1,4 +1,4 @@
-"""Random graphs of products, moves, rows and elementwise operations: bits of the vector kernels against the reference."""
+"""Random graphs of products, moves, rows and elementwise operations: bits of all kernels against the reference."""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ class Machine:
                 flat = np.ascontiguousarray(store.raw(w), dtype=np.float32)
                 self.constants[w.id] = Place(flat, 0, flat.size, w.type)
         arena = int(dict(module.meta).get("arena_bytes", "0"))
-        self.arena_floats = arena // 4 if module.level == "l2" else 0
+        # From the memory plan on every buffer has its place in the arena; before it, memory of its own.
+        self.planned = module.level == "l2" or any(o.has("offset") for o in module.main.ops)
+        self.arena_floats = arena // 4 if self.planned else 0
 
     def run(self, inputs: Values) -> dict[str, Floats]:
         """Outputs by name, NaN canonical. ``Fault`` when the module does something no kernel may rely on."""
@@ -126,7 +128,7 @@ class Machine:
 
     def _allocate(self, op: Op) -> Place:
         size = _floats(op.out)
-        if self.module.level != "l2" or op.has("output"):
+        if not self.planned or op.has("output"):
             return Place(_poisoned(size), 0, size, op.out)
         start = op.int_("offset")
         if start % 64 or start < 0 or start // 4 + size > self.arena_floats:

@@ -100,6 +100,10 @@ class Chain:
         ``tail``: number of channels in the last block when this vector belongs to it and it is not full, else 0.
         """
         vec = self.vec
+        target = linear([("y", 1)], self.y.offset(position, lane))
+        if tail and lane % 16 >= tail:
+            code.add(vec.store(target, vec.set1("0.0f")))
+            return
         names = {"t0": value} if value else {}
         result = value
         parts: list[str] = []
@@ -115,6 +119,6 @@ class Chain:
             parts.append(vec.statement(op, arguments))
             result = op.result
         if tail:
-            result = vec.masked(result, tail, lane % 16) if lane % 16 < tail else vec.set1("0.0f")
-        parts.append(vec.store(linear([("y", 1)], self.y.offset(position, lane)), result))
+            result = vec.masked(result, tail, lane % 16)
+        parts.append(vec.store(target, result))
         code.add("{ " + " ".join(parts) + " }" if len(parts) > 1 else parts[0])

@@ -98,8 +98,16 @@ def test_wrong_layout():
 @pytest.mark.parametrize("packing", ["packed oc16", "packed w23"])
 def test_wrong_axis_of_packed_weights(packing):
     frozen = freeze_model(MODELS["blocks"])
+    if packing == "packed w23":  # whatever the cost model would choose
+
+        def form(op):
+            return op.with_attrs(arithmetic="W23/32") if op.node == "conv2" else op
+
+        ops = tuple(form(op) for op in frozen.module.main.ops)
+        frozen = replace(frozen, module=replace(frozen.module, graphs=(replace(frozen.module.main, ops=ops),)))
     inputs = validation_inputs(frozen.module)
     module, _ = run_passes(frozen.module, frozen.store, after("assign-layouts"))
+    validate(module, frozen.store, baseline(frozen.module, frozen.store, inputs))
     weight = next(w for w in module.main.weights if w.type.layout.startswith(packing))
     flat = frozen.store.raw(weight).reshape(-1, 16)
     swapped = frozen.store.packed(weight.id, weight.type, np.ascontiguousarray(flat[:, ::-1]).reshape(-1))

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import Policy, load_policy, published_schema
 from compiler_kernels.policy.model import ModelIdentity
+from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
 
@@ -41,7 +42,8 @@ def test_every_key_is_documented() -> None:
     def keys(section: type[BaseModel], prefix: str) -> set[str]:
         return {prefix + k for k in section.model_fields}
 
-    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing"}
+    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics"}
+    expected |= keys(Numerics, "numerics.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")
     assert named == expected | {"inputs.NAME", "outputs.NAME..."}
 
@@ -54,6 +56,7 @@ def test_canonical_form_has_defaults_and_no_order() -> None:
         "model": {"name": "m", "version": "1", "purpose": ""},
         "inputs": {},
         "outputs": {},
+        "numerics": {"prefer": "speed", "winograd": "allow"},
         "signing": {"build": ["p384", "sm2"]},
     }
 

@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow vectors clean
+.PHONY: help setup demo test test-slow test-bits bench vectors clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,8 +37,28 @@ test: setup  ## style, types and tests
 test-slow: setup  ## the exhaustive tests that `make test` leaves out
 	$(BIN)/pytest -m slow
 
+# What to time or compare: names of the zoo or ONNX files, all of the zoo if empty. RESULTS is outside git.
+MODELS ?=
+THREADS ?= 1
+RUNS ?= 15
+RESULTS ?= benchmarks/results
+BENCH_STAMP := $(STAMP)-bench
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+bench: $(BENCH_STAMP)  ## time the zoo beside other runtimes; prints the table, writes RESULTS (benchmarks/results)
+	@mkdir -p $(RESULTS)
+	$(BIN)/python -m benchmarks.bench $(MODELS) --threads $(THREADS) --runs $(RUNS) \
+	  --json $(RESULTS)/bench-$(THREADS).json --picture $(RESULTS)/bench-$(THREADS).png
+
+test-bits: $(BENCH_STAMP)  ## one sha256 of the zoo's outputs over instruction sets, threads and processors
+	@mkdir -p $(RESULTS)
+	$(BIN)/python -m benchmarks.bits $(MODELS) --json $(RESULTS)/bits.json
+
 vectors: setup  ## compute the expected bits of the arithmetic again and compare them with the committed file
 	$(BIN)/python -m evidence.reference.vectors --check docs/vectors/ca1.json
 
 clean:  ## remove what the targets made inside the checkout
-	rm -rf demo-output out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,7 +2,7 @@
 
     python -m benchmarks.bits [MODEL...] [--inputs N] [--no-emulator] [--json FILE]
 
-MODEL is the name of a network of the zoo or an ONNX file of one input. Exit code 1 when two ways differ.
+MODEL is the name of a network of the zoo or an ONNX file. Exit code 1 when two ways differ.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.bench import example_inputs, find_model
+from benchmarks.bench import find_networks
 from compiler_kernels.compile import Frozen, build_frozen, freeze_model
 from compiler_kernels.errors import CuvilError, VerificationFailed
 from compiler_kernels.targets.isa import SCALAR, VARIANTS
 from compiler_kernels.targets.registry import TARGETS, Target, runner, runs_natively
+from evidence.timing.network import Inputs
 
 THREADS: Final = (1, 2)
 NOT_EXECUTED: Final = "not executed"
@@ -56,13 +57,13 @@ def ways(emulator: bool = True) -> Iterator[Way]:
                 yield Way(target, isa.name, threads, prefix)
 
 
-def digest(engine: Path, way: Way, inputs: Sequence[Path], folder: Path) -> str:
+def digest(engine: Path, way: Way, inputs: Sequence[Sequence[str]], folder: Path) -> str:
     """sha256 over the output files' data for all inputs in order, or ``NOT_EXECUTED`` where the processor lacks the
     instruction set. ``VerificationFailed`` when the engine stops for another reason."""
     total = hashlib.sha256()
-    for path in inputs:
+    for given in inputs:
         out = Path(tempfile.mkdtemp(dir=folder))
-        words = [*way.prefix, str(engine), "--input", str(path), "--output-dir", str(out)]
+        words = [*way.prefix, str(engine), *given, "--output-dir", str(out)]
         words += ["--isa", way.isa, "--threads", str(way.threads)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode == 4 and "does not support" in done.stderr:
@@ -74,15 +75,18 @@ def digest(engine: Path, way: Way, inputs: Sequence[Path], folder: Path) -> str:
     return total.hexdigest()
 
 
-def compare(frozen: Frozen, inputs: Sequence[np.ndarray[Any, Any]], chosen: Sequence[Way]) -> dict[str, str]:
+def compare(frozen: Frozen, inputs: Sequence[Inputs], chosen: Sequence[Way]) -> dict[str, str]:
     """The digest of every way for one frozen model."""
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="cuvil-bits-") as name:
         folder = Path(name)
-        files = []
-        for number, value in enumerate(inputs):
-            files.append(folder / f"x{number}.npy")
-            np.save(files[-1], value)
+        files: list[list[str]] = []
+        for number, one in enumerate(inputs):
+            files.append([])
+            for place, (key, value) in enumerate(one.items()):
+                path = folder / f"x{number}-{place}.npy"
+                np.save(path, value)
+                files[-1] += ["--input", f"{key}={path}"]
         engines: dict[str, Path] = {}
         for way in chosen:
             triple = way.target.triple
@@ -101,16 +105,17 @@ def compare_models(
 ) -> dict[str, Any]:
     """``{"models": [{"model", "digests": {way: sha256}, "equal", "refused"}]}``; ``models`` empty: the whole zoo."""
     entries = []
-    for name, path in find_model(models):
+    for network in find_networks(models):
+        name = network.name
         entry: dict[str, Any] = {"model": name, "digests": {}, "equal": True, "refused": ""}
         entries.append(entry)
         try:
-            frozen = freeze_model(path)
+            frozen = freeze_model(network.path, network.pins)
         except CuvilError as error:
             entry["refused"] = str(error)
             show(f"{name}: refused: {error}")
             continue
-        entry["digests"] = compare(frozen, example_inputs(name, frozen, inputs), list(ways(emulator)))
+        entry["digests"] = compare(frozen, network.inputs(frozen, inputs), list(ways(emulator)))
         different = set(entry["digests"].values()) - {NOT_EXECUTED}
         entry["equal"] = len(different) == 1
         show(f"{name}: {'equal' if entry['equal'] else f'{len(different)} DIFFERENT RESULTS'}")

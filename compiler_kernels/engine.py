@@ -16,6 +16,7 @@ from compiler_kernels.errors import RefusedError, UnsupportedError, UsageError
 from compiler_kernels.targets.registry import resolve_target, runs_natively
 
 Array = NDArray[np.float32]
+_RUN_STEP = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 _CANONICAL_NAN = np.uint32(0x7FC00000)
 
 
@@ -138,6 +139,7 @@ class Engine:
             raise UnsupportedError(f"{path}: has kernels for {', '.join(self.isas)} only, and this processor has none")
         self.isa = self.isas[chosen]
         self.steps = tuple(_step(raw.variants[chosen].steps[s]) for s in range(raw.step_count))
+        self._step_calls = [_RUN_STEP(raw.variants[chosen].steps[s].run) for s in range(raw.step_count)]
         self._input_views = [_view(raw.input_buffers[i], t.shape) for i, t in enumerate(self.inputs)]
         self._output_views = [_view(raw.output_buffers[i], t.shape) for i, t in enumerate(self.outputs)]
         self._infer = raw.infer
@@ -183,6 +185,10 @@ class Engine:
     def infer(self) -> None:
         """One inference from the input buffers into the output buffers: no check, no guard, no copy."""
         self._infer()
+
+    def run_step(self, number: int) -> None:
+        """Step ``number`` of an inference alone, on what the steps before it left in memory; for measurements."""
+        self._step_calls[number](0, self.steps[number].items, self._raw.scratch)
 
     def get_outputs(self) -> dict[str, Array]:
         """Copies of the output buffers by name, NaN canonical."""

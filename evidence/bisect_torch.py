@@ -23,6 +23,29 @@ def _torch() -> Any:
     return torch
 
 
+class TorchGraph:
+    """The graph as a callable on torch tensors, constants converted once; every operation with torch's own kernel."""
+
+    def __init__(self, graph: RefGraph) -> None:
+        self.torch = _torch()
+        self.graph = graph
+        self.constants = {key: self.torch.from_numpy(np.array(value)) for key, value in graph.weights.items()}
+
+    def __call__(self, inputs: Mapping[str, Any], stop: bool = False) -> dict[str, Any]:
+        """Tensors by value id. An operation without a form here is left out with all that needs it when ``stop``,
+        else ``UnsupportedError``."""
+        values = {**self.constants, **{t.id: inputs[t.name] for t in self.graph.inputs}}
+        for node in self.graph.nodes:
+            operation = OPERATIONS.get(node.op)
+            if operation is None or any(name and name not in values for name in node.inputs):
+                if stop:
+                    continue
+                raise UnsupportedError(f"node '{node.node}' ({node.op}) has no form in torch here")
+            given = [values[name] if name else None for name in node.inputs]
+            values[node.output] = operation(self.torch, node, *given).reshape(node.shape)
+        return values
+
+
 def outputs(graph: RefGraph, inputs: Mapping[str, Array]) -> Trace:
     """The graph's outputs by name; ``UnsupportedError`` when an operation has no form here."""
     values = _run(graph, inputs, stop=False)
@@ -40,17 +63,9 @@ def _run(graph: RefGraph, inputs: Mapping[str, Array], stop: bool) -> Trace:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        values = {key: torch.from_numpy(np.array(value)) for key, value in graph.weights.items()}
-        values |= {t.id: torch.from_numpy(np.array(inputs[t.name])) for t in graph.inputs}
+        given = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
         with torch.inference_mode():
-            for node in graph.nodes:
-                operation = OPERATIONS.get(node.op)
-                if operation is None or any(name and name not in values for name in node.inputs):
-                    if stop:
-                        continue
-                    raise UnsupportedError(f"node '{node.node}' ({node.op}) has no form in torch here")
-                given = [values[name] if name else None for name in node.inputs]
-                values[node.output] = operation(torch, node, *given).reshape(node.shape)
+            values = TorchGraph(graph)(given, stop)
         return {key: np.asarray(value.contiguous().numpy()) for key, value in values.items()}
     finally:
         torch.set_num_threads(threads)

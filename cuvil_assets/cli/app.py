@@ -99,12 +99,15 @@ def run(
         list[str] | None,
         typer.Option(metavar="[NAME=]FILE.npy", help="An input; NAME is needed when the engine has several."),
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="Threads, 1 if absent; the result has the same bits for every N.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run an engine, under an emulator where this machine needs one; ends with the engine's own exit code."""
     from cuvil_assets.cli import run as command
 
-    command.run(engine, input or [], output_dir, json)
+    command.run(engine, input or [], output_dir, json, threads)
 
 
 @app.command()
@@ -140,6 +143,64 @@ def explain(
     from cuvil_assets.cli import explain as command
 
     command.run(engine, ir, node, json)
+
+
+@app.command()
+def bench(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Of onnxruntime, openvino, torch, inductor, separated by commas, or none; the installed ones if "
+            "absent.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(metavar="N", help="Threads of every system.")] = 1,
+    runs: Annotated[int, typer.Option(metavar="N", help="Rounds per model.")] = 15,
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=1,1,28,28", help="Shape of an input whose model leaves it open; may be repeated."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a PNG (needs matplotlib).", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time engines and other runtimes on the same models, in turn."""
+    from cuvil_assets.cli import bench as command
+    from cuvil_assets.inputs import parse_input_shapes
+
+    shapes = parse_input_shapes(input_shape or [])
+    raise typer.Exit(command.run(models, peers, threads, runs, shapes, picture, json))
+
+
+@app.command()
+def bisect(
+    a: Annotated[str, typer.Argument(metavar="A", help="A system; docs/cli.md lists them.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
+    other_model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What B runs, if not MODEL: another version of it.", show_default=False),
+    ] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FILE.npy", help="An input; a seeded one if absent. NAME for several."),
+    ] = None,
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=1,1,28,28", help="Shape of an input whose model leaves it open; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Find the first node at which two systems differ, and why; ends with 1 when they do."""
+    from cuvil_assets.cli import bisect as command
+    from cuvil_assets.inputs import parse_input_shapes
+
+    shapes = parse_input_shapes(input_shape or [])
+    raise typer.Exit(command.run(a, b, model, other_model, input or [], shapes, json))
 
 
 @app.command()

@@ -31,7 +31,7 @@ def target_of(engine: Path) -> Target:
     raise UnsupportedError(f"{engine}: is for a machine Cuvil has no target for (ELF machine {machine})")
 
 
-def run(engine: Path, inputs: list[str], output_dir: Path, as_json: bool) -> NoReturn:
+def run(engine: Path, inputs: list[str], output_dir: Path, as_json: bool, threads: int | None = None) -> NoReturn:
     """Replace this process by the engine, so that its messages and exit code are the command's."""
     target = target_of(engine)
     prefix = runner(target)
@@ -43,6 +43,7 @@ def run(engine: Path, inputs: list[str], output_dir: Path, as_json: bool) -> NoR
     for text in inputs:
         words += ["--input", text]
     words += ["--output-dir", str(output_dir)] + (["--json"] if as_json else [])
+    words += [] if threads is None else ["--threads", str(threads)]
     sys.stdout.flush()
     try:
         os.execv(words[0], words)

@@ -36,7 +36,8 @@ def commands() -> dict[str, set[str]]:
 
 def sections() -> dict[str, str]:
     parts = re.split(r"^### `cuvil ([^`]*)`\n", TEXT.split("## Exit codes")[0], flags=re.MULTILINE)
-    return {title.removesuffix(" ENGINE"): body for title, body in zip(parts[1::2], parts[2::2], strict=True)}
+    words = r"( [A-Z][A-Z.]*)+$"
+    return {re.sub(words, "", title): body for title, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def test_every_command_has_a_section_and_no_section_is_without_command() -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from compiler_kernels.errors import UsageError
 
 
-def draw(document: dict[str, Any], path: Path) -> None:
-    """Write a PNG of ``bench_models``'s document. ``UsageError`` without matplotlib or models that ran."""
+def need_matplotlib() -> None:
+    """``UsageError`` when it is not installed, to be known before the long work."""
     try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
+        version("matplotlib")
+    except PackageNotFoundError:
         raise UsageError("--picture needs matplotlib: run pip install 'cuvil[bench]', or leave it out") from None
+
+
+def draw(document: dict[str, Any], path: Path) -> None:
+    """Write a PNG of the document of ``bench``. ``UsageError`` without matplotlib, models that ran, or a place."""
+    need_matplotlib()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     entries = [m for m in document["models"] if "cuvil" in m["systems"]]
     if not entries:
         raise UsageError("--picture has nothing to draw: no model ran")
@@ -39,5 +47,9 @@ def draw(document: dict[str, Any], path: Path) -> None:
     axes.set_title(f"{document['machine']['processor']}, {document['threads']} thread(s)", fontsize=9)
     axes.margins(x=0.1)
     figure.legend(fontsize=8, ncols=len(names), loc="outside lower center")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    try:
+        figure.savefig(path, dpi=150, format="png")
+    except OSError as error:
+        raise UsageError(f"--picture {path}: cannot be written ({error.strerror}); name another file") from None
+    finally:
+        pyplot.close(figure)

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.zoo import ZOO, build
 from compiler_kernels.compile import Frozen, build_frozen, native_target
 from compiler_kernels.engine import load_engine
-from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.errors import CuvilError, UnsupportedError
 from compiler_kernels.targets.isa import Isa
-
-Array = NDArray[np.float32]
+from evidence.bisect_systems import subject
+from evidence.bisect_torch import TorchGraph
+from evidence.equivalence import output_file_stem
+from evidence.timing.network import Array, Inputs, Network
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Ours(Runner):
 
     name = "cuvil"
 
-    def __init__(self, frozen: Frozen, x: Array, folder: Path, isas: tuple[Isa, ...] | None = None) -> None:
+    def __init__(self, frozen: Frozen, x: Inputs, folder: Path, isas: tuple[Isa, ...] | None = None) -> None:
         super().__init__()
         start = time.perf_counter()
         label = "-".join(isa.name for isa in isas) if isas else "best"
@@ -89,7 +89,7 @@ class OursThreads(Runner):
     name = "cuvil"
     RUNS: ClassVar[int] = 5
 
-    def __init__(self, frozen: Frozen, x: Array, folder: Path, threads: int) -> None:
+    def __init__(self, frozen: Frozen, x: Inputs, folder: Path, threads: int) -> None:
         super().__init__()
         self.folder, self.threads = folder, threads
         self.path = folder / "engine.bin"
@@ -97,15 +97,15 @@ class OursThreads(Runner):
         self.path.write_bytes(build_frozen(frozen, native_target(), "bin"))
         self.build_seconds = round(time.perf_counter() - start, 2)
         self.path.chmod(0o755)
-        np.save(folder / "x.npy", x)
+        self.words = [str(self.path), "--threads", str(threads)]
+        for number, (name, value) in enumerate(x.items()):
+            np.save(folder / f"x{number}.npy", value)
+            self.words += ["--input", f"{name}={folder / f'x{number}.npy'}"]
         self.output_name = frozen.module.main.output_names[0]
         self._bench()
 
-    def _words(self) -> list[str]:
-        return [str(self.path), "--input", str(self.folder / "x.npy"), "--threads", str(self.threads)]
-
     def _bench(self) -> dict[str, Any]:
-        words = [*self._words(), "--bench", str(self.RUNS), "--json"]
+        words = [*self.words, "--bench", str(self.RUNS), "--json"]
         answer: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
         timed = f"mean of {self.RUNS} inferences of the program"
         self.flags = {"isa": answer["isa"], "threads": answer["threads"], "timed": timed}
@@ -121,24 +121,23 @@ class OursThreads(Runner):
 
     def output(self) -> Array:
         out = self.folder / "out"
-        subprocess.run([*self._words(), "--output-dir", str(out)], capture_output=True, check=True)
-        (file,) = sorted(out.glob("*.npy"))[:1]
-        result: Array = np.load(file)
-        return result
+        subprocess.run([*self.words, "--output-dir", str(out)], capture_output=True, check=True)
+        found = {path.stem: np.load(path) for path in out.glob("*.npy")}
+        return np.asarray(output_file_stem(found, self.output_name), np.float32)
 
 
 class OnnxRuntime(Runner):
     name = "onnxruntime"
 
-    def __init__(self, model: Path, name: str, x: Array, threads: int) -> None:
+    def __init__(self, network: Network, x: Inputs, threads: int) -> None:
         super().__init__()
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        self.feed = {self.session.get_inputs()[0].name: x}
+        self.session = onnxruntime.InferenceSession(str(network.path), options, providers=["CPUExecutionProvider"])
+        self.feed = dict(x)
         self.version = onnxruntime.__version__
         self.flags = {"intra_op_num_threads": threads, "inter_op_num_threads": 1, "provider": "CPUExecutionProvider"}
 
@@ -152,7 +151,7 @@ class OnnxRuntime(Runner):
 class OpenVino(Runner):
     name = "openvino"
 
-    def __init__(self, model: Path, name: str, x: Array, threads: int) -> None:
+    def __init__(self, network: Network, x: Inputs, threads: int) -> None:
         super().__init__()
         import openvino
 
@@ -161,9 +160,9 @@ class OpenVino(Runner):
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
         }
-        self.compiled = openvino.Core().compile_model(str(model), "CPU", self.flags)
+        self.compiled = openvino.Core().compile_model(str(network.path), "CPU", self.flags)
         self.request = self.compiled.create_infer_request()
-        self.feed = {0: x}
+        self.feed = dict(x)
         self.version = version("openvino")
 
     def infer(self) -> None:
@@ -174,35 +173,45 @@ class OpenVino(Runner):
 
 
 class Torch(Runner):
-    """PyTorch eager on the network itself (not its ONNX form), so for networks of the zoo only."""
+    """PyTorch eager on the network itself where it is known, else on the operations of the ONNX file."""
 
     name = "torch"
 
-    def __init__(self, model: Path, name: str, x: Array, threads: int) -> None:
+    def __init__(self, network: Network, x: Inputs, threads: int) -> None:
         super().__init__()
         import torch
 
-        if name not in ZOO:
-            raise UsageError(f"{self.name} runs the networks of benchmarks/zoo.py only, and {name!r} is none of them")
         torch.set_num_threads(threads)
-        self.no_grad, self.x = torch.inference_mode, torch.from_numpy(x)
-        self.call: Callable[..., Any] = self._prepare(build(ZOO[name]))
+        self.no_grad = torch.inference_mode
         self.version = torch.__version__
-        self.flags |= {"threads": threads, "mode": "inference_mode"}
+        self.flags = {"threads": threads, "mode": "inference_mode"}
+        tensors = {name: torch.from_numpy(value) for name, value in x.items()}
+        if network.module is not None:
+            call, given = self._prepare(network.module()), tuple(tensors.values())
+            self.call: Callable[[], Any] = lambda: call(*given)
+            self.flags["form"] = "the network"
+        else:
+            self.call = self._from_file(network, tensors)
+            self.flags["form"] = "operations of the ONNX file"
 
     def _prepare(self, module: Any) -> Any:
         return module
 
+    def _from_file(self, network: Network, tensors: dict[str, Any]) -> Callable[[], Any]:
+        graph = TorchGraph(subject(network.path.read_bytes(), network.pins).source)
+        first = graph.graph.outputs[0][0]
+        return lambda: graph(tensors)[first]
+
     def infer(self) -> None:
         with self.no_grad():
-            self.value = self.call(self.x)
+            self.value = self.call()
 
     def output(self) -> Array:
         return np.asarray(self.value.numpy())
 
 
 class Inductor(Torch):
-    """torch.compile with its default backend and frozen parameters."""
+    """torch.compile with its default backend and frozen parameters, on networks known in torch."""
 
     name = "inductor"
 
@@ -211,8 +220,11 @@ class Inductor(Torch):
         import torch._inductor.config as config
 
         config.freezing = True
-        self.flags = {"torch.compile": "default mode", "freezing": True}
+        self.flags |= {"torch.compile": "default mode", "freezing": True}
         return torch.compile(module)
+
+    def _from_file(self, network: Network, tensors: dict[str, Any]) -> Callable[[], Any]:
+        raise UnsupportedError(f"{self.name} takes networks written in torch, and {network.path.name} is an ONNX file")
 
 
 PEERS: dict[str, type[OnnxRuntime] | type[OpenVino] | type[Torch]] = {
@@ -229,17 +241,22 @@ def installed(peer: str) -> bool:
     return True
 
 
-def make_ours(frozen: Frozen, x: Array, threads: int, folder: Path) -> Ours | OursThreads:
+def parse_peers(text: str | None) -> list[str] | None:
+    """``onnxruntime,torch`` to names, ``none`` to no peer, ``None`` (the installed ones) for no text."""
+    return None if text is None else [part for part in text.split(",") if part and part != "none"]
+
+
+def make_ours(frozen: Frozen, x: Inputs, threads: int, folder: Path) -> Ours | OursThreads:
     place = Path(tempfile.mkdtemp(dir=folder))
     return Ours(frozen, x, place) if threads == 1 else OursThreads(frozen, x, place, threads)
 
 
-def make_peer(peer: str, model: Path, name: str, x: Array, threads: int) -> Runner:
+def make_peer(peer: str, network: Network, x: Inputs, threads: int) -> Runner:
     """``UnsupportedError`` when the peer cannot run the model, in one sentence."""
     try:
-        return PEERS[peer](model, name, x, threads)
-    except UsageError:
+        return PEERS[peer](network, x, threads)
+    except CuvilError:
         raise
     except Exception as error:  # a peer may raise anything on a model it cannot run
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UnsupportedError(f"{peer} cannot run {model.name}: {lines[0][:200]}") from error
+        raise UnsupportedError(f"{peer} cannot run {network.path.name}: {lines[0][:200]}") from error

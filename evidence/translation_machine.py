@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +50,12 @@ def _poisoned(count: int) -> Floats:
     return np.full(max(count, 1), _POISON, np.uint32).view(np.float32)
 
 
+@lru_cache(maxsize=64)
+def _first_part(count: int) -> npt.NDArray[np.bool_]:
+    """The half of a result that is written first: scattered, so that no shift of one buffer against another escapes."""
+    return np.asarray(np.random.Generator(np.random.PCG64(count)).integers(0, 2, count), dtype=np.bool_)
+
+
 def _floats(ttype: TensorType) -> int:
     if ttype.dtype != "float32":
         raise Fault(f"a value of type {ttype.dtype} is not float32")
@@ -71,7 +78,9 @@ class Machine:
                 flat = np.ascontiguousarray(store.raw(w), dtype=np.float32)
                 self.constants[w.id] = Place(flat, 0, flat.size, w.type)
         arena = int(dict(module.meta).get("arena_bytes", "0"))
-        self.arena_floats = arena // 4 if module.level == "l2" else 0
+        # From the memory plan on every buffer has its place in the arena; before it, memory of its own.
+        self.planned = module.level == "l2" or any(o.has("offset") for o in module.main.ops)
+        self.arena_floats = arena // 4 if self.planned else 0
 
     def run(self, inputs: Values) -> dict[str, Floats]:
         """Outputs by name, NaN canonical. ``Fault`` when the module does something no kernel may rely on."""
@@ -119,7 +128,7 @@ class Machine:
 
     def _allocate(self, op: Op) -> Place:
         size = _floats(op.out)
-        if self.module.level != "l2" or op.has("output"):
+        if not self.planned or op.has("output"):
             return Place(_poisoned(size), 0, size, op.out)
         start = op.int_("offset")
         if start % 64 or start < 0 or start // 4 + size > self.arena_floats:
@@ -149,8 +158,9 @@ class Machine:
         result = self._evaluate(op)
         memory = target.memory
         if any(np.may_share_memory(self.values[o].memory, memory) for o in op.operands if o):
-            memory[::2] = result[::2]
-            memory[1::2] = self._evaluate(op)[1::2]
+            first = _first_part(size)
+            memory[first] = result[first]
+            memory[~first] = self._evaluate(op)[~first]
         else:
             memory[:] = result
         self.values[op.result] = target

@@ -59,12 +59,16 @@ class SumOrder:
                 ]
 
 
-def sum_order(channels: int, positions: int, target: int = LEAF_TARGET) -> SumOrder:
+def sum_order(channels: int, positions: int, target: int = 0) -> SumOrder:
     """The order for ``channels`` input channels per group and ``positions`` kernel positions.
 
-    GEMM and MatMul are ``positions == 1`` with K as the channels. ``target`` stands in place of 64 for Winograd sums.
+    GEMM and MatMul are ``positions == 1`` with K as the channels. ``target`` is the L of a
+    Winograd form's name, whose blocks hold 8 channels from 8 on; 0: L and blocks follow from the channels as in 3.1.
     """
-    block, target = (BLOCK, LEAF_TARGET) if channels >= FEW_CHANNELS else (1, FEW_TARGET)
+    if target:
+        block = BLOCK if channels >= BLOCK else 1
+    else:
+        block, target = (BLOCK, LEAF_TARGET) if channels >= FEW_CHANNELS else (1, FEW_TARGET)
     per_leaf = LEAF_TAPS // block
     if positions <= per_leaf:
         return SumOrder(channels, positions, block, max(1, target // (block * max(1, positions))), max(1, positions))

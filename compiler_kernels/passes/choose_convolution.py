@@ -28,8 +28,8 @@ GAIN: Final = 1.15
 """A form is chosen when its estimate is this many times below that of the direct sum."""
 # One multiply-add is the unit. A transform's step is an addition with its share of loads and stores; a weight read
 # from beyond the caches costs as much as some multiply-adds, which matters where few outputs share it.
-STEP: Final = 2.0
-WEIGHT: Final = 8.0
+STEP: Final = 3.25
+WEIGHT: Final = 20.0
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,16 @@ def is_narrow(op: Op, types: Mapping[str, TensorType], graph: Graph) -> bool:
     """
     body = op.body or (op,)
     root, inner = body[0], {o.result for o in body}
-    if root.kind != "conv" or root.int_("group") != 1 or op.out.dims[1] > NARROW or op.result not in graph.outputs:
+    if root.kind != "conv" or root.int_("group") != 1 or is_winograd(root):
+        return False
+    if op.out.dims[1] > NARROW or op.result not in graph.outputs:
         return False
     outside = [o for inside in body[1:] for o in inside.operands if o not in inner]
     return all(types[o].count == 1 and graph.weight(o) is not None for o in outside)
+
+
+def is_winograd(op: Op) -> bool:
+    return op.has("arithmetic") and op.str_("arithmetic") != DIRECT
 
 
 def narrow_parts(op: Op) -> list[Op]:
@@ -124,7 +130,7 @@ def _conv(site: Site) -> Demand | None:
     bias = op.operands[2] if len(op.operands) > 2 else ""
     if not site.constant(w) or (bias and not site.constant(bias)) or site.constant(x):
         return None
-    if op.has("arithmetic") and op.str_("arithmetic") != DIRECT:
+    if is_winograd(op):
         return _winograd(site)
     transposed, group = op.kind == "conv_transpose", op.int_("group")
     dims = site.types[w].dims

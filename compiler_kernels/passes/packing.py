@@ -3,7 +3,7 @@
 ``oc16``       [output block][channel block of 8, or channel][kernel position][8, or nothing][16 outputs]; of a
                transposed convolution one such array per output phase, phases row-major.
 ``dw16``       depthwise: [channel block][kernel position][16 channels].
-``w23_L``, ``w1_23_L``  weights of a Winograd form, transformed: [position][output block][channel block of 8][group][8][16].
+``w23_L``, ``w1_23_L``  transformed for a Winograd form: [output block][position][channel block of 8][group][8][16].
 ``channels16`` one number per channel, filled up with +0 to a multiple of 16.
 """
 
@@ -72,7 +72,7 @@ def pack_weight(kind: str, op: Op, weight: Weight, store: WeightStore) -> tuple[
         u = transformed_weights(op.str_("arithmetic"), w)
         u = fill_up(fill_up(u, 1, BLOCK), 2, UNIT)
         u = u.reshape(u.shape[0], -1, BLOCK, u.shape[2] // UNIT, UNIT, u.shape[3])
-        flat = np.ascontiguousarray(u.transpose(0, 1, 3, 5, 4, 2)).reshape(-1)
+        flat = np.ascontiguousarray(u.transpose(1, 0, 3, 5, 4, 2)).reshape(-1)
     elif op.kind == "conv_transpose":
         by_position = w.reshape(dims[0], dims[1], -1).transpose(1, 0, 2)
         flat = np.concatenate([by_outputs(by_position[:, :, k]) for k in phases(op, dims[2:])])

@@ -14,7 +14,7 @@ LEAVES = {"32": 32, "16": 16}
 
 
 def winograd(ar: Arithmetic, node: RefNode, form: str, x: Array, w: Array) -> Array:
-    """``form`` of ``x [N, C, (H,) W]`` and ``w [M, C, (3,) k]``; :class:`ReferenceError` where the form does not exist."""
+    """``form`` of ``x [N, C, (H,) W]`` and ``w [M, C, (3,) k]``; :class:`ReferenceError` if it does not exist."""
     family, _, leaf = form.partition("/")
     rank = w.ndim - 2
     plain = (

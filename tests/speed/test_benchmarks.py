@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import small_models
 
-from benchmarks import bench, bits, machine, zoo
-from benchmarks.runners import Runner, Sample
+from benchmarks import bench, bits, zoo
 from compiler_kernels import compile as compile_module
 from compiler_kernels.compile import native_target
 from compiler_kernels.targets.isa import SCALAR, VARIANTS
 from compiler_kernels.targets.registry import runs_natively
+from evidence.timing import bench as timing
+from evidence.timing import machine
+from evidence.timing.runners import Runner, Sample
+from evidence.timing.table import ratio, table
 
 pytestmark = pytest.mark.skipif(not runs_natively(native_target()), reason="no engine runs natively here")
 
@@ -78,12 +81,12 @@ class _Logged(Runner):
 def test_order_is_peer_ours_peer_ours():
     log: list[str] = []
     ours, a, b = (_Logged(n, log) for n in ("cuvil", "a", "b"))
-    samples = bench.interleave(ours, [a, b], 2)
+    samples = timing.interleave(ours, [a, b], 2)
     assert log == ["a", "cuvil", "b", "cuvil"] * 2
     assert [s.cpu for s in samples["cuvil"]] == [2, 4, 6, 8] and len(samples["a"]) == 2
-    assert bench.statistics(samples["cuvil"])["cpu_ms"] == {"min": 2e-6, "median": 5e-6}
+    assert timing.statistics(samples["cuvil"])["cpu_ms"] == {"min": 2e-6, "median": 5e-6}
     systems = {"cuvil": {"t": {"min": 2.0, "median": 4.0}}, "a": {"t": {"min": 3.0, "median": 5.0}}}
-    assert bench.ratio({**systems, "b": {"t": {"min": 9.0, "median": 4.8}}}, "t") == {"median": 1.2, "min": 1.5}
+    assert ratio({**systems, "b": {"t": {"min": 9.0, "median": 4.8}}}, "t") == {"median": 1.2, "min": 1.5}
 
 
 def test_document_and_table(model, tmp_path, capsys):
@@ -100,6 +103,7 @@ def test_document_and_table(model, tmp_path, capsys):
     assert ours["flags"]["isa"] in {isa.name for isa in VARIANTS[native_target().machine]}
     assert all(layer["kernel"].endswith(ours["flags"]["isa"]) for layer in entry["layers"])
     assert any("conv2" in layer["node"] for layer in entry["layers"])
+    assert all(0 < layer["wall_us"] < 1e6 for layer in entry["layers"])
     assert 12 * 12 * 9 * 20 * 23 < entry["multiply_adds"] < 12 * 12 * 9 * 20 * 23 * 1.2
     assert document["machine"]["fma_peak_gflops_per_core"] and document["machine"]["processor"]
     printed = capsys.readouterr()
@@ -116,7 +120,7 @@ def test_slow_vector_kernels_fail_the_benchmark(model, monkeypatch, capsys):
     """Plain C put in the place of the vector kernels, and the other way round."""
     best = VARIANTS[native_target().machine][-1]
     monkeypatch.setitem(VARIANTS, native_target().machine, (SCALAR,))
-    monkeypatch.setattr(bench, "SCALAR", best)
+    monkeypatch.setattr(timing, "SCALAR", best)
     monkeypatch.setattr(machine, "fma_peak", lambda: {"none": 1.0})  # it has no plain form
     assert bench.main([str(model), "--peers", "none", "--runs", "2"]) == 1
     assert "the vector kernels are not in use" in capsys.readouterr().out
@@ -124,7 +128,7 @@ def test_slow_vector_kernels_fail_the_benchmark(model, monkeypatch, capsys):
 
 def test_a_wrong_result_fails_the_benchmark(model, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
-    from benchmarks.runners import OnnxRuntime
+    from evidence.timing.runners import OnnxRuntime
 
     monkeypatch.setattr(OnnxRuntime, "output", lambda self: np.asarray(self.values[0]) + np.float32(0.01))
     assert bench.main([str(model), "--peers", "onnxruntime", "--runs", "1", "--no-scalar"]) == 1
@@ -150,7 +154,7 @@ def test_a_model_that_cannot_be_compiled_is_a_row(tmp_path):
     document = bench.bench_models([str(zoo.model_file("bilstm", tmp_path))], [], runs=1)
     entry = document["models"][0]
     if "cuvil" in entry["refused"]:
-        assert "LSTM" in entry["refused"]["cuvil"] and "refused" in "\n".join(bench.table(document))
+        assert "LSTM" in entry["refused"]["cuvil"] and "refused" in "\n".join(table(document))
     else:
         assert entry["systems"]["cuvil"]
 

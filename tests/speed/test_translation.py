@@ -98,8 +98,16 @@ def test_wrong_layout():
 @pytest.mark.parametrize("packing", ["packed oc16", "packed w23"])
 def test_wrong_axis_of_packed_weights(packing):
     frozen = freeze_model(MODELS["blocks"])
+    if packing == "packed w23":  # whatever the cost model would choose
+
+        def form(op):
+            return op.with_attrs(arithmetic="W23/32") if op.node == "conv2" else op
+
+        ops = tuple(form(op) for op in frozen.module.main.ops)
+        frozen = replace(frozen, module=replace(frozen.module, graphs=(replace(frozen.module.main, ops=ops),)))
     inputs = validation_inputs(frozen.module)
     module, _ = run_passes(frozen.module, frozen.store, after("assign-layouts"))
+    validate(module, frozen.store, baseline(frozen.module, frozen.store, inputs))
     weight = next(w for w in module.main.weights if w.type.layout.startswith(packing))
     flat = frozen.store.raw(weight).reshape(-1, 16)
     swapped = frozen.store.packed(weight.id, weight.type, np.ascontiguousarray(flat[:, ::-1]).reshape(-1))
@@ -221,6 +229,32 @@ def test_memory_that_overlaps():
     wrong = Wrong(collapse).run(module, frozen.store).module
     with pytest.raises(VerificationFailed):
         validate(wrong, frozen.store, baseline(frozen.module, frozen.store, inputs))
+
+
+def test_buffers_that_overlap_by_a_shift():
+    """A result one position behind the operand it is made from: only the order of writing makes it wrong."""
+    frozen = freeze_model(MODELS["chain"])
+    base = baseline(frozen.module, frozen.store, validation_inputs(frozen.module))
+    module, _ = run_passes(frozen.module, frozen.store, ALL)
+    allocs = {o.result: o for o in module.main.ops if o.name == "tensor.alloc" and o.has("offset")}
+    home = {o.result: o.into for o in module.main.ops if o.into in allocs}
+    meta = tuple((k, str(int(v) + 4096) if k == "arena_bytes" else v) for k, v in module.meta)
+    refused = 0
+    for op in module.main.ops:
+        sources = [home[o] for o in op.operands if o in home]
+        if op.into not in allocs or not sources or op.into in sources:
+            continue
+        start = allocs[sources[0]].int_("offset") + 64
+        ops = tuple(o.with_attrs(offset=start) if o.result == op.into else o for o in module.main.ops)
+        wrong = replace(module, graphs=(replace(module.main, ops=ops), *module.graphs[1:]), meta=meta)
+        try:
+            verify(wrong)
+        except IRError:
+            continue
+        with pytest.raises(VerificationFailed):
+            validate(wrong, frozen.store, base)
+        refused += 1
+    assert refused >= 1
 
 
 @pytest.mark.skipif(not runs_natively(native_target()), reason="no engine runs natively here")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from compiler_kernels.ir.graph import Graph, Op, TensorType
@@ -66,6 +66,17 @@ def operand_access(name: str, ttype: TensorType, out: TensorType) -> Access:
     return Access(name, steps[0], steps[1], three(steps[2:], 0), layout.origin, ttype.dims[1] != out.dims[1])
 
 
+def flat_function(function: Graph) -> Graph:
+    """``function`` with the spatial axes of every blocked value joined into one."""
+
+    def joined(t: TensorType) -> TensorType:
+        return TensorType((*t.dims[:2], prod(t.dims[2:])), t.dtype, "c16 0" if t.layout else "")
+
+    inputs = tuple(replace(v, type=joined(v.type)) if v.type.layout.startswith("c16") else v for v in function.inputs)
+    last = replace(function.ops[-1], type=joined(function.ops[-1].out))
+    return replace(function, inputs=inputs, ops=(*function.ops[:-1], last))
+
+
 class Chain:
     """The elementwise operations of a fused statement, applied to vectors of its root's result in graph order."""
 
@@ -89,6 +100,10 @@ class Chain:
         ``tail``: number of channels in the last block when this vector belongs to it and it is not full, else 0.
         """
         vec = self.vec
+        target = linear([("y", 1)], self.y.offset(position, lane))
+        if tail and lane % 16 >= tail:
+            code.add(vec.store(target, vec.set1("0.0f")))
+            return
         names = {"t0": value} if value else {}
         result = value
         parts: list[str] = []
@@ -104,6 +119,6 @@ class Chain:
             parts.append(vec.statement(op, arguments))
             result = op.result
         if tail:
-            result = vec.masked(result, tail, lane % 16) if lane % 16 < tail else vec.set1("0.0f")
-        parts.append(vec.store(linear([("y", 1)], self.y.offset(position, lane)), result))
+            result = vec.masked(result, tail, lane % 16)
+        parts.append(vec.store(target, result))
         code.add("{ " + " ".join(parts) + " }" if len(parts) > 1 else parts[0])

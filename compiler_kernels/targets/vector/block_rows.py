@@ -30,10 +30,13 @@ class Rows:
         self.tail = self.out.dims[1] % BLOCK
         self.head: list[str] = []
 
-    def emit(self, body: Callable[[Code, int], None], once: Callable[[Code], None] | None = None) -> Kernel:
-        """``body(code, tail)`` writes one item, given how many channels its block has if not 16 (else 0)."""
+    def emit(self, body: Callable[[Code, int], None], shown: Graph | None = None) -> Kernel:
+        """``body(code, tail)`` writes one item, given how many channels its block has if not 16 (else 0).
+
+        ``shown`` is the function as the reader of the C text knows it, where it was rewritten.
+        """
         code = Code()
-        for op in self.function.ops:
+        for op in (shown or self.function).ops:
             code.add(*(f"/* {line.strip()} */" for line in format_op(op)))
         params = ", ".join(f"const float *{v.id}" for v in self.function.inputs)
         suffix = {n: f"{n}_" for n in self.chain.accesses}
@@ -44,28 +47,28 @@ class Rows:
         self.base = {v.id: suffix.get(v.id, v.id) for v in self.function.inputs}
         batch = self.out.dims[0]
         items = batch * self.blocks * self.depth * self.height
-        with code.block(f"CA1_DEVICE static void {self.name}({params}, float *y_, int begin, int end)"):
-            if once:
-                once(code)
-            with code.block("for (int item = begin; item < end; item++)"):
-                code.add(
-                    f"const int h = item % {self.height}, d = item / {self.height} % {self.depth};",
-                    f"const int cb = item / {self.height * self.depth} % {self.blocks};",
-                    f"const int n = item / {self.height * self.depth * self.blocks};",
-                )
-                for name, access in self.chain.accesses.items():
-                    moved = Access(f"{name}_", *_fields(access))
-                    code.add(f"const float *{name} = {moved.at('n', 'cb', ['d', 'h', '0'])};")
-                start = Access("y_", *_fields(self.y)).at("n", "cb", ["d", "h", "0"])
-                code.add(f"float *y = {start};", "(void)n, (void)d, (void)h;")
-                self._halo(code)
-                if self.tail and self.blocks > 1:
-                    with code.block(f"if (cb < {self.blocks - 1})"):
-                        body(code, 0)
-                    with code.block("else"):
-                        body(code, self.tail)
-                else:
+        with (
+            code.block(f"CA1_DEVICE static void {self.name}({params}, float *y_, int begin, int end)"),
+            code.block("for (int item = begin; item < end; item++)"),
+        ):
+            code.add(
+                f"const int h = item % {self.height}, d = item / {self.height} % {self.depth};",
+                f"const int cb = item / {self.height * self.depth} % {self.blocks};",
+                f"const int n = item / {self.height * self.depth * self.blocks};",
+            )
+            for name, access in self.chain.accesses.items():
+                moved = Access(f"{name}_", *_fields(access))
+                code.add(f"const float *{name} = {moved.at('n', 'cb', ['d', 'h', '0'])};")
+            start = Access("y_", *_fields(self.y)).at("n", "cb", ["d", "h", "0"])
+            code.add(f"float *y = {start};", "(void)n, (void)d, (void)h;")
+            self._halo(code)
+            if self.tail and self.blocks > 1:
+                with code.block(f"if (cb < {self.blocks - 1})"):
+                    body(code, 0)
+                with code.block("else"):
                     body(code, self.tail)
+            else:
+                body(code, self.tail)
         return Kernel(self.name, "\n".join([*self.head, *code.lines]) + "\n", len(self.function.inputs), items)
 
     def _halo(self, code: Code) -> None:

@@ -5,7 +5,6 @@ The layout pass (passes/layouts.py) decides which statements come here: it packs
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -16,7 +15,7 @@ from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Kernel, root_of
 from compiler_kernels.targets.isa import Isa
-from compiler_kernels.targets.vector.access import Three, full_access, three
+from compiler_kernels.targets.vector.access import Three, flat_function, full_access, three
 from compiler_kernels.targets.vector.tile import Taps
 from compiler_kernels.targets.vector.window import Window, emit_slide
 from compiler_kernels.targets.vector.winograd_line import Line
@@ -115,14 +114,3 @@ def flattened(window: Window, function: Graph) -> Window | None:
     ):
         return None
     return Window(window.taps, 0, (1, 1, 1), (1, 1, prod(window.extent)))
-
-
-def flat_function(function: Graph) -> Graph:
-    """``function`` with the spatial axes of every blocked value joined into one."""
-
-    def joined(t: TensorType) -> TensorType:
-        return TensorType((*t.dims[:2], prod(t.dims[2:])), t.dtype, "c16 0" if t.layout else "")
-
-    inputs = tuple(replace(v, type=joined(v.type)) if v.type.layout.startswith("c16") else v for v in function.inputs)
-    last = replace(function.ops[-1], type=joined(function.ops[-1].out))
-    return replace(function, inputs=inputs, ops=(*function.ops[:-1], last))

@@ -62,7 +62,15 @@ class Row:
                 code.add(statement(name, f"k + {lane}" if lane else "k", lane))
 
     def tail(self, code: Code, fill: str, element: str, statement: Callable[[str, str, int], str]) -> None:
-        """The same for the rest, from an array ``part`` of ``element`` (index ``k``) and ``fill`` in absent lanes."""
+        """The same for the rest, from an array ``part`` of ``element`` (index ``k``) and ``fill`` in absent lanes; with
+        no ``element`` the array of the last call of :meth:`part` in an outer block."""
+        if self.rest:
+            if element:
+                self.part(code, fill, element)
+            code.add(*(statement(a, f"part + {lane}", lane) for a, lane in zip(self.names, self.parts, strict=True)))
+
+    def part(self, code: Code, fill: str, element: str) -> None:
+        """Declare ``part``: ``element`` for the rest of the row, ``fill`` in absent lanes."""
         if not self.rest:
             return
         base = self.whole * ROW_LANES
@@ -71,7 +79,6 @@ class Row:
             f"for (int l = 0; l < {ROW_LANES}; l++) part[l] = {fill};",
             f"for (int k = {base}; k < {self.size}; k++) part[k - {base}] = {element};",
         )
-        code.add(*(statement(name, f"part + {lane}", lane) for name, lane in zip(self.names, self.parts, strict=True)))
 
     def fold(self, code: Code, result: str, combine: str) -> None:
         """``const float result``: lanes 8, 4, 2, 1 apart combined by the scalar expression ``combine`` of {0}, {1}."""
@@ -85,7 +92,14 @@ class Row:
             apart //= 2
         code.add(f"const float {result} = {lanes}[0];")
 
-    def total(self, code: Code, result: str, add: Callable[[str, str], str], value: Value, element: str) -> None:
+    def total(
+        self,
+        code: Code,
+        result: str,
+        add: Callable[[str, str], str],
+        value: Value,
+        element: str,
+    ) -> None:
         """``const float result``: sum of ``add(accumulator, value)`` over the row; ``element`` makes the tail."""
         vec = self.vec
 
@@ -175,16 +189,25 @@ def softmax(function: Graph, isa: Isa, name: str) -> Kernel | None:
     row = Row(vec, size)
 
     def emit(code: Code) -> None:
-        _select(code, row, "m", "max", "-__builtin_inff()")
+        # Absent lanes hold -inf for the maximum, then the maximum (exp of -inf would underflow, which is slow on some
+        # processors), and +0 for the sum.
+        row.part(code, "-__builtin_inff()", "x[k]")
+        _select(code, row, "m", "max", "-__builtin_inff()", "")
         code.add(f"const {vec.type} mv = {vec.set1('m')};")
         exponential = f"{vec('exp_nonpositive')}({vec('sub')}({{0}}, mv))"
 
         def kept(index: str) -> str:
             return f"(e = {exponential.format(vec.load(f'x + {index}'))}, {vec('store')}(out + {index}, e), e)"
 
-        code.add(f"{vec.type} e;", "(void)e;" if not row.whole else "")
-        element = "out[k] = ca1_exp_nonpositive(x[k] - m)"
-        row.total(code, "s", vec.add, kept, f"({element})")
+        code.add(f"{vec.type} e;", "(void)e;")
+        if row.rest:
+            absent = f"for (int l = {row.rest}; l < {ROW_LANES}; l++) part[l] ="
+            code.add(f"{absent} m;")
+            for lane in row.parts:
+                code.add(vec.store(f"part + {lane}", exponential.format(vec.load(f"part + {lane}"))))
+            code.add(f"{absent} 0.0f;")
+            code.add(f"__builtin_memcpy(out + {row.whole * ROW_LANES}, part, {row.rest} * sizeof *out);")
+        row.total(code, "s", vec.add, kept, "")
         if op.kind == "softmax":
             code.add(f"const {vec.type} sv = {vec.set1('s')};")
             _through(code, row, lambda i: f"{vec('div')}({vec.load(f'out + {i}')}, sv)", "out[k] / s")
@@ -196,14 +219,14 @@ def softmax(function: Graph, isa: Isa, name: str) -> Kernel | None:
     return _kernel(function, name, size, prod(dims[:-1]), size, emit)
 
 
-def _select(code: Code, row: Row, result: str, kind: str, absent: str) -> None:
+def _select(code: Code, row: Row, result: str, kind: str, absent: str, element: str = "x[k]") -> None:
     """``const float result``: the maximum or minimum of the row in lanes."""
     vec = row.vec
     code.add(f"float {result};", "{")
     code.depth += 1
     row.declare(code, absent)
     row.each(code, lambda a, index, lane: f"{a} = {vec(kind)}({a}, {vec.load(f'x + {index}')});")
-    row.tail(code, absent, "x[k]", lambda a, address, lane: f"{a} = {vec(kind)}({a}, {vec.load(address)});")
+    row.tail(code, absent, element, lambda a, address, lane: f"{a} = {vec(kind)}({a}, {vec.load(address)});")
     row.fold(code, "folded", f"ca1_{kind}_v1({{0}}, {{1}})")
     code.add(f"{result} = folded;")
     code.depth -= 1

@@ -10,22 +10,33 @@ from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c.elementwise import expression
 from compiler_kernels.targets.c.writer import Code, Kernel, linear, root_of, strides
 from compiler_kernels.targets.isa import Isa
+from compiler_kernels.targets.vector.access import flat_function
 from compiler_kernels.targets.vector.block_rows import Rows
 from compiler_kernels.targets.vector.vec import Vec
 
 CHUNK = 4096
+SMALL_PLANE = 1024
 
 
 def blocked(function: Graph, isa: Isa, name: str) -> Kernel | None:
     """An elementwise chain whose result is blocked."""
     if not _elementwise(function) or not function.ops[-1].out.layout.startswith("c16"):
         return None
-    rows = Rows(function, isa, name, skip_root=False)
+    rows = Rows(_joined(function), isa, name, skip_root=False)
 
     def row(code: Code, tail: int) -> None:
         rows.columns(code, tail, lambda inner, lane: rows.chain.emit(inner, "", (0, 0, 0), lane, tail))
 
-    return rows.emit(row)
+    return rows.emit(row, shown=function)
+
+
+def _joined(function: Graph) -> Graph:
+    """``function`` with small planes without halo as single rows: short rows would cost more than their contents."""
+    out = function.ops[-1].out
+    values = [v.type for v in function.inputs if v.type.layout.startswith("c16")]
+    planes = all(t.dims[2:] == out.dims[2:] or prod(t.dims[2:]) == 1 for t in values)
+    small = prod(out.dims[2:]) <= SMALL_PLANE and not any(any(t.physical.halo) for t in (*values, out))
+    return flat_function(function) if planes and small else function
 
 
 def plain(function: Graph, isa: Isa, name: str) -> Kernel | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from compiler_kernels.ir.graph import Graph, Op, make_attrs
 from compiler_kernels.ir.layout import BLOCK
@@ -19,6 +20,10 @@ from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.epilogue import PlainChain
 from compiler_kernels.targets.vector.product_tile import Reading, Tile, emit_tile, scaled, tile_shape
 from compiler_kernels.targets.vector.vec import Vec
+
+RESIDENT: Final = 192 * 1024
+"""Floats of a right operand that a second-level cache keeps: then a tile's rows meet all panels, one after another, and
+stay in the first level; otherwise a panel meets all rows, so that it is fetched once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,10 @@ def _emit(
         code.block(f"static void {name}({params}, float *y, {extra}int begin, int end)"),
         code.block("for (int i = begin; i < end; i++)"),
     ):
-        code.add(f"const int rt = i % {row_tiles}, ct = i / {row_tiles} % {column_tiles};")
+        if problem.depth * column_tiles * width <= RESIDENT:
+            code.add(f"const int ct = i % {column_tiles}, rt = i / {column_tiles} % {row_tiles};")
+        else:
+            code.add(f"const int rt = i % {row_tiles}, ct = i / {row_tiles} % {column_tiles};")
         code.add(
             f"const int row = rt * {low} + (rt < {more} ? rt : {more});" if more else f"const int row = rt * {low};"
         )

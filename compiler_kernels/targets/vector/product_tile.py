@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compiler_kernels.arithmetic.order import LEAF_TARGET, RADIX
+from compiler_kernels.arithmetic.order import RADIX, sum_order
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, c_float, linear
 from compiler_kernels.targets.isa import Isa
@@ -36,7 +36,13 @@ class Reading:
 
     @property
     def leaves(self) -> int:
-        return -(-self.depth // LEAF_TARGET)
+        return sum_order(self.depth, 1).leaves
+
+    @property
+    def leaf(self) -> int:
+        """Products of a whole leaf."""
+        order = sum_order(self.depth, 1)
+        return order.block * order.blocks_per_leaf
 
     @property
     def levels(self) -> int:
@@ -121,13 +127,14 @@ def _zero(vec: Vec, names: Sequence[str]) -> str:
 
 def _sum(code: Code, vec: Vec, tile: Tile, reading: Reading, names: Sequence[str]) -> None:
     leaves, depth = reading.leaves, reading.depth
-    rest = depth - (leaves - 1) * LEAF_TARGET
+    leaf = reading.leaf
+    rest = depth - (leaves - 1) * leaf
     with code.block("for (int s = 0;; s++)" if leaves > 1 else ""):
         code.add(_zero(vec, names))
-        taps = str(rest) if leaves == 1 or rest == LEAF_TARGET else "taps"
+        taps = str(rest) if leaves == 1 or rest == leaf else "taps"
         if taps == "taps":
-            code.add(f"const int taps = s == {leaves - 1} ? {rest} : {LEAF_TARGET};")
-        if min(rest if leaves == 1 else LEAF_TARGET, depth) >= UNROLL:
+            code.add(f"const int taps = s == {leaves - 1} ? {rest} : {leaf};")
+        if min(rest if leaves == 1 else leaf, depth) >= UNROLL:
             with code.block(f"for (int k = 0; k + {UNROLL} <= {taps}; k += {UNROLL})"):
                 _steps(code, vec, tile, reading, UNROLL)
         if rest % UNROLL:

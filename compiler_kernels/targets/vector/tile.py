@@ -31,7 +31,8 @@ class Taps:
     ``u // 2 * pair_step + u % 2 * 8`` (two units of 8 in a block of 16). ``positions`` are the offsets of the kernel
     positions. Channels of a unit of 8 are adjacent. Units of one channel may give ``row``: that many positions in
     succession are equally spaced, by ``positions[1] - positions[0]``. Weights ``ahead`` floats on are fetched into the
-    second-level cache meanwhile (0: none).
+    second-level cache meanwhile (0: none). Two blocks' weights lie ``block_step`` floats apart (0:
+    one behind the other).
     """
 
     order: SumOrder
@@ -40,6 +41,7 @@ class Taps:
     pair_step: int = 0
     row: int = 1
     ahead: int = 0
+    block_step: int = 0
 
     @property
     def weights(self) -> int:
@@ -86,8 +88,9 @@ def emit_tile(
     """A C function ``name(x, w, <params>, y, t)``: sums for every pixel (``pixels``: offsets in x) and output.
 
     ``w`` points to the packed weights of the first block of 16 outputs, ``[unit][position][channel][16]``; the next
-    block's follow after ``taps.weights`` floats. ``t`` is scratch of ``tile_scratch`` floats. ``finish(code, sum,
-    pixel, lane)`` writes the statements that use the finished vector ``sum``, whose first lane is output ``lane``.
+    block's follow after ``taps.weights`` floats, or ``taps.block_step``. ``t`` is scratch of ``tile_scratch`` floats.
+    ``finish(code, sum, pixel, lane)`` writes the statements that use the finished vector ``sum``, whose first lane is
+    output ``lane``.
     """
     vec = Vec(isa)
     lanes = range(0, blocks * BLOCK, isa.lanes)
@@ -189,11 +192,11 @@ def _steps(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int,
             code.add('__asm__("" : "+r"(xp));')
         weights = []
         for n, lane in enumerate(lanes):
-            offset = lane // BLOCK * taps.weights + i * BLOCK + lane % BLOCK
+            offset = lane // BLOCK * (taps.block_step or taps.weights) + i * BLOCK + lane % BLOCK
             weights.append(f"w{n} = {vec.load(linear([('w', 1)], offset))}")
         code.add(f"{{ const {vec.type} {', '.join(weights)};")
         if taps.ahead:
-            lines = [b * taps.weights + taps.ahead + i * BLOCK for b in range(blocks)]
+            lines = [b * (taps.block_step or taps.weights) + taps.ahead + i * BLOCK for b in range(blocks)]
             code.add(" ".join(f"__builtin_prefetch({linear([('w', 1)], line)}, 0, 2);" for line in lines))
         for p, offset in enumerate(pixels):
             value = vec.set1(f"xp[{offset + i * stride}]")

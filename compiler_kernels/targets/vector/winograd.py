@@ -22,8 +22,11 @@ from compiler_kernels.targets.vector.access import Access, Chain, full_access, o
 from compiler_kernels.targets.vector.tile import Taps, emit_tile, tile_blocks, tile_pixels, tile_scratch
 from compiler_kernels.targets.vector.vec import Vec
 
-STRIP_BYTES = 3 << 18
-"""V and M of one item."""
+LEAST_BYTES = 3 << 15
+MOST_BYTES = 5 << 18
+"""V and M of an item take about as much as the weights, which every strip reads again; within these bounds."""
+CACHE_BYTES = 1 << 20
+"""Weights above this are fetched ahead."""
 GROUP_BLOCKS = 8
 """Most output blocks of an item; M grows with them, and V is read again from group to group."""
 FEW_ITEMS = 16
@@ -53,6 +56,7 @@ class Winograd(ABC):
         if self.bias:
             self.extras[self.bias] = operand_access(self.bias, types[self.bias], self.out)
         self.per_tile = min(tile_blocks(isa), self.blocks)
+        self.weights = Taps(self.order, (0,) * self.order.positions, 0).weights
         self.group, self.strip = self._sizes()
         self.groups, self.strips = -(-self.blocks // self.group), -(-tiles // self.strip)
         self.m_block = self.strip * BLOCK
@@ -88,9 +92,10 @@ class Winograd(ABC):
     def _sizes(self) -> tuple[int, int]:
         """Output blocks of an item and tiles of a strip."""
         pixels = tile_pixels(self.isa, self.per_tile)
+        budget = min(max(4 * self.form.products * self.weights * self.blocks, LEAST_BYTES), MOST_BYTES)
         group = min(GROUP_BLOCKS, self.blocks)
         strip = pixels
-        while strip < self.tiles and 4 * self._floats(group, strip + pixels) <= STRIP_BYTES:
+        while strip < self.tiles and 4 * self._floats(group, strip + pixels) <= budget:
             strip += pixels
         strips = -(-self.tiles // strip)
         strip = min(-(-self.tiles // strips // pixels) * pixels if strips > 1 else self.tiles, self.tiles)
@@ -138,7 +143,6 @@ class Winograd(ABC):
     def _products(self, body: Code, last: int) -> None:
         """M = V times U, position by position."""
         positions = self.form.products
-        block = self.taps().weights
         starts = [self.v_address(p) for p in range(positions)]
         step = starts[1] - starts[0]
         even = starts == [starts[0] + p * step for p in range(positions)]
@@ -150,11 +154,11 @@ class Winograd(ABC):
         ):
             body.add(
                 f"const float *v = {linear([('V', 1), ('p', step)], starts[0]) if even else 'V + at[p]'};",
-                f"const float *w = p1 + (p * {self.blocks} + cb + b) * {block};",
+                f"const float *w = p1 + ((cb + b) * {positions} + p) * {self.weights};",
                 f"float *m = {linear([('M', 1), ('p', self.m_position), ('b', self.m_block)])};",
             )
             rest = self.blocks % self.per_tile
-            with body.block("if (cb + b + 1 < %d)" % self.blocks if rest else ""):
+            with body.block(f"if (cb + b + {self.per_tile} <= {self.blocks})" if rest else ""):
                 self._strip(body, self.per_tile, last)
             if rest:
                 with body.block("else"):
@@ -163,7 +167,7 @@ class Winograd(ABC):
     def _strip(self, body: Code, blocks: int, last: int) -> None:
         lengths = [self.strip] if last == self.strip else [self.strip, last]
         for number, length in enumerate(lengths):
-            head = "" if len(lengths) == 1 else ("if (count == %d)" % length if number == 0 else "else")
+            head = "" if len(lengths) == 1 else "else" if number else f"if (count == {length})"
             with body.block(head):
                 for size, start, stop in even_runs(length, tile_pixels(self.isa, blocks)):
                     call = self._tile(size, blocks)
@@ -215,4 +219,6 @@ def even_runs(length: int, most: int) -> list[tuple[int, int, int]]:
 def unit_taps(winograd: Winograd, positions: tuple[int, ...], block_step: int) -> Taps:
     """Taps over V whose channel blocks of 16 lie ``block_step`` floats apart."""
     assert winograd.order.block == UNIT
-    return Taps(winograd.order, positions, 0, block_step)
+    all_positions = winograd.form.products * winograd.weights
+    ahead = winograd.weights // 8 if 4 * all_positions * winograd.blocks > CACHE_BYTES else 0
+    return Taps(winograd.order, positions, 0, block_step, ahead=ahead, block_step=all_positions)

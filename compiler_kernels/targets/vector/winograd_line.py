@@ -78,9 +78,10 @@ class Line(Winograd):
             for wide in {2, 2 - self.length % 2}:
                 with code.block(f"static inline void {self._tile_name(wide, tail)}(const float *m{names}, float *y)"):
                     for lane in range(0, BLOCK, self.vec.lanes):
-                        with code.block("if (1)" if self.vec.lanes < BLOCK else ""):
+                        with code.block(";" if self.vec.lanes < BLOCK else ""):
                             self._outputs(wide, lane, tail)
-        head = f"static void {self.name}_out(const float *M{names}, float *y, int n, int first, int count, int cb, int blocks)"
+        params = f"const float *M{names}, float *y, int n, int first, int count, int cb, int blocks"
+        head = f"static void {self.name}_out({params})"
         with code.block(head), code.block("for (int b = 0; b < blocks; b++)"):
             code.add(f"const float *m = {linear([('M', 1), ('b', self.m_block)])};")
             if any(self.out.physical.halo):

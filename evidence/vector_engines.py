@@ -61,8 +61,8 @@ def onnx_model(vector: Vector) -> bytes:
     return bytes(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 
-def compile_vector(vector: Vector) -> Compiled:
-    """Importer, numerics passes, lowering; a convolution in the arithmetic the vector names.
+def compile_vector(vector: Vector, plain: bool = False) -> Compiled:
+    """Importer, numerics passes, lowering (``plain``: row-major); a convolution in the arithmetic the vector names.
 
     ``CuvilError`` when the compiler refuses the vector's model.
     """
@@ -73,18 +73,18 @@ def compile_vector(vector: Vector) -> Compiled:
         ops = tuple(op.with_attrs(arithmetic=vector.arithmetic) for op in graph.ops)
         frozen = replace(frozen, graphs=(replace(graph, ops=ops),))
         verify(frozen)
-    lowered = lower_to_l2(frozen, store)
+    lowered = lower_to_l2(frozen, store, plain)
     given = vector.onnx_model_parts().graph_inputs
     inputs = tuple(np.ascontiguousarray(given[v.name], dtype="<f4") for v in lowered.main.inputs)
     return Compiled(vector.name, lowered, store, inputs, vector.expected)
 
 
-def compile_all(vectors: Sequence[Vector]) -> tuple[list[Compiled], dict[str, str]]:
+def compile_all(vectors: Sequence[Vector], plain: bool = False) -> tuple[list[Compiled], dict[str, str]]:
     """Every vector that compiles, and the refusal of every one that does not."""
     done, refused = [], {}
     for vector in vectors:
         try:
-            done.append(compile_vector(vector))
+            done.append(compile_vector(vector, plain))
         except CuvilError as error:
             refused[vector.name] = str(error)
     return done, refused

@@ -41,9 +41,14 @@ L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
 C_SOURCE = "text/x-c; charset=utf-8"
 
 
-def lower_to_l2(module: Module, store: WeightStore) -> Module:
-    """All passes after the freeze in one call, for tools that need no stage records."""
-    module, _ = run_passes(module, store, (*L1_PASSES, *L2_PASSES))
+# Passes that choose memory layouts and constant orders; a generator of scalar kernels (CUDA) works without them.
+LAYOUT_PASSES: tuple[type, ...] = (AssignLayouts, LowerRecurrent, LowerProducts)
+
+
+def lower_to_l2(module: Module, store: WeightStore, plain: bool = False) -> Module:
+    """All passes after the freeze in one call, for tools without stage records; ``plain``: row-major throughout."""
+    passes = [p for p in L1_PASSES if not (plain and isinstance(p, LAYOUT_PASSES))]
+    module, _ = run_passes(module, store, (*passes, *L2_PASSES))
     return module
 
 

@@ -63,7 +63,7 @@ def document(outcome: BuildOutcome) -> dict[str, Json]:
 def summary(outcome: BuildOutcome) -> str:
     """About ten lines for people."""
     facts: Any = outcome.facts
-    verdict = f"{facts['equivalence']} ({facts['equivalence_grade']}, {facts['equivalence_inputs']} inputs)"
+    verdict = f"{facts['equivalence']} ({facts['equivalence_grade']}, {counted(facts['equivalence_inputs'], 'input')})"
     rows = [
         ("engine", f"{outcome.engine} ({facts['engine_bytes']:,} bytes, for {facts['target']})"),
         ("", f"sha3-512:{facts['engine_sha3_512']}"),
@@ -80,6 +80,11 @@ def summary(outcome: BuildOutcome) -> str:
         ),
     ]
     return "\n".join(f"{name:12} {text}" for name, text in rows)
+
+
+def counted(number: Json, noun: str) -> str:
+    """``1 input``, ``2 inputs``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def accuracy(facts: dict[str, Any]) -> str:

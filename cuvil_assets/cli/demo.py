@@ -8,7 +8,7 @@ from pathlib import Path
 
 from compiler_kernels.stage import Json
 from cuvil_assets.builder import BuildOutcome, build
-from cuvil_assets.cli.build import Progress, accuracy
+from cuvil_assets.cli.build import Progress, accuracy, counted
 from cuvil_assets.cli.outcome import note
 from cuvil_assets.demo import run_demo
 from cuvil_assets.inputs import BuildOptions
@@ -32,7 +32,7 @@ def run(output_dir: Path, target: str, json: bool) -> None:
 def _for_people(outcome: BuildOutcome) -> dict[str, Json]:
     """The facts of a build that its summary shows; with ``--json`` it has all of them."""
     facts = outcome.facts
-    compared = f"{facts['equivalence']} ({facts['equivalence_grade']}, {facts['equivalence_inputs']} inputs)"
+    compared = f"{facts['equivalence']} ({facts['equivalence_grade']}, {counted(facts['equivalence_inputs'], 'input')})"
     return {
         "equivalence": f"{compared} with the independent reference, bit for bit",
         "accuracy": accuracy(dict(facts)),

@@ -25,7 +25,8 @@ from compiler_kernels.targets.vector.strided import join, packing, strided
 
 Family = Callable[[Graph, Isa, str], Kernel | None]
 FAMILIES: tuple[Family, ...] = (
-    conv, winograd, depthwise, pool, global_pool, resize, blocked, plain, relayout, concat, moves, product, packing, join, strided,
+    conv, winograd, depthwise, pool, global_pool, resize, blocked, plain,
+    relayout, concat, moves, product, packing, join, strided,
     softmax, layer_normalization, reduction, recurrent,
 )  # fmt: skip
 

@@ -31,6 +31,7 @@ KINDS = {
     "ir_l2": {"ir", "memory"},
     "generated_source": {"c"},
     "engine": {"binary"},
+    "budget": {"report", "memory"},
     "equivalence": {"report"},
     "build_proof": {"signed"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from cuvil_assets.execution import Build, cpu_seconds
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import Home, current_home
 from cuvil_assets.inputs import BuildOptions, make_request
+from cuvil_assets.memory_picture import draw_memory
 from cuvil_assets.progress import Listener, Silent, listening
 from cuvil_assets.records import Recorded
 from cuvil_assets.request import save_request
@@ -193,12 +195,17 @@ def _contents(
         paths["equivalence"]: (results["equivalence"].principal.data, 0o644),
         paths["bin"]: (results["engine"].principal.data, 0o755),
     }
+    if "memory" in paths:
+        memory = results["generated_source"].artifact("memory.json").data
+        found[paths["memory"]] = (memory, 0o644)
+        found[paths["picture"]] = (draw_memory(json.loads(memory)), 0o644)
     if {"src", "so", "lib"} & set(paths):
         from compiler_kernels.targets.registry import resolve_target
         from compiler_kernels.toolchain.sources import runtime_sources
         from compiler_kernels.toolchain.zig import ZigDriver
 
-        generated = {item.name: item.data for item in results["generated_source"].artifacts}
+        artifacts = results["generated_source"].artifacts
+        generated = {item.name: item.data for item in artifacts if item.name != "memory.json"}
         runtime = runtime_sources()
         sources = {**runtime, **generated}
         headers = {name: data for name, data in runtime.items() if name.endswith(".h")}
@@ -216,7 +223,7 @@ def _contents(
 
 def _facts(results: Mapping[str, Recorded]) -> dict[str, Json]:
     engine, equivalence = results["engine"].result, results["equivalence"].result
-    proof = results[chain.BUILD_PROOF].result
+    proof, budget = results[chain.BUILD_PROOF].result, results["budget"].result
     errors = equivalence.facts["errors"]
     ratio = errors.get("rms_ratio_geometric_mean") if isinstance(errors, dict) else None
     largest = errors.get("rms_ratio_largest") if isinstance(errors, dict) else None
@@ -225,6 +232,9 @@ def _facts(results: Mapping[str, Recorded]) -> dict[str, Json]:
         "engine_sha3_512": engine.principal.sha3_512,
         "engine_bytes": len(engine.principal.data),
         "arena_bytes": results["ir_l2"].result.facts["arena_bytes"],
+        "memory_bytes": budget.facts["memory_bytes"],
+        "memory_traffic": results["ir_l2"].result.facts["traffic"],
+        "budget": dict(budget.facts),
         "frozen_graph_sha3_512": results["frozen_graph"].result.principal.sha3_512,
         "equivalence": equivalence.facts["verdict"],
         "equivalence_grade": equivalence.facts["grade"],

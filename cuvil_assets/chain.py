@@ -5,6 +5,7 @@ from __future__ import annotations
 from compiler_kernels.stages.backend import ENGINE, GENERATED_SOURCE, IR_L1, IR_L2
 from compiler_kernels.stages.base import Stage, source_digest
 from compiler_kernels.stages.frontend import FROZEN_GRAPH, IR_L0, SOURCE_MODEL
+from evidence.budget import BUDGET
 from evidence.equivalence import EQUIVALENCE
 
 STAGES: tuple[Stage, ...] = (
@@ -15,6 +16,7 @@ STAGES: tuple[Stage, ...] = (
     IR_L2,
     GENERATED_SOURCE,
     ENGINE,
+    BUDGET,
     EQUIVALENCE,
 )
 BY_NAME = {stage.name: stage for stage in STAGES}

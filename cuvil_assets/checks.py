@@ -99,6 +99,23 @@ def static_executable(build: Build, result: StageResult) -> Outcome:
     return Outcome(fine, f"{kind} {target.machine} executable of {len(data)} bytes")
 
 
+def within_budget(build: Build, result: StageResult) -> Outcome:
+    """Memory and measured latency are within the policy's limits, as far as it has any."""
+    report = json.loads(result.principal.data)
+    policy = policy_from_json(build.records.read("source_model").result.artifact("policy.json").data)
+    needed, latency, budget = report["memory_bytes"], report["latency"], policy.budget
+    if budget is None:
+        return Outcome(report["verdict"] == "no budget", f"{needed} bytes of memory; the policy sets no budget")
+    fine, said = report["verdict"] == "met", f"{needed} bytes of memory"
+    if budget.memory_mb is not None:
+        fine = fine and needed <= budget.memory_mb * 1e6
+        said += f" of {budget.memory_mb:g} million"
+    if budget.latency_ms is not None:
+        fine = fine and latency is not None and latency["median_ms"] <= budget.latency_ms
+        said += f", {latency['median_ms'] if latency else 'unknown'} of {budget.latency_ms:g} ms per inference"
+    return Outcome(fine, said)
+
+
 def bits_equal(build: Build, result: StageResult) -> Outcome:
     """Every output value of the engine has the bits of the independent reference."""
     report = json.loads(result.principal.data)
@@ -130,6 +147,7 @@ CHECKS: dict[str, dict[str, Check]] = {
     "ir_l2": {"ir_round_trip": ir_round_trip, "memory_plan": memory_plan},
     "generated_source": {"no_allocation": no_allocation},
     "engine": {"no_allocator_linked": no_allocator_linked, "static_executable": static_executable},
+    "budget": {"within_budget": within_budget},
     "equivalence": {"bits_equal": bits_equal},
     BUILD_PROOF: {"proof_verifies": proof_verifies},
 }

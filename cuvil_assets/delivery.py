@@ -18,13 +18,15 @@ Content = bytes | Mapping[str, bytes]
 
 def planned(output: Path, emit: tuple[str, ...]) -> dict[str, Path]:
     """What a build writes, by kind: ``bin``, ``proof``, ``equivalence`` and what ``emit`` adds (``so``, ``lib``,
-    ``src``, and ``header`` with either library)."""
+    ``src``, ``memory``, ``header`` with either library, ``picture`` with ``memory``)."""
     stem = output.with_name(output.stem)
     names = {"bin": output, "proof": _beside(stem, ".proof.json"), "equivalence": _beside(stem, ".equivalence.json")}
-    extra = {"so": ".so", "lib": ".a", "src": ".src"}
+    extra = {"so": ".so", "lib": ".a", "src": ".src", "memory": ".memory.json"}
     names.update({kind: _beside(stem, extra[kind]) for kind in emit})
     if "so" in emit or "lib" in emit:
         names["header"] = _beside(stem, ".h")
+    if "memory" in emit:
+        names["picture"] = _beside(stem, ".memory.svg")
     return names
 
 

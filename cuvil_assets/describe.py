@@ -19,6 +19,8 @@ def summary(result: StageResult) -> str:
         parts.append(error_table(json.loads(result.principal.data)))
     elif result.stage == "engine":
         parts.append(_sections(json.loads(result.artifact("build.json").data)))
+    elif result.stage == "budget":
+        parts.append(_fenced(result.principal.text, "json"))
     elif result.stage == "ir_l2":
         parts += [_plan(json.loads(result.artifact("memory.json").data)), excerpt(result.principal.text, "text")]
     elif result.stage == "frozen_graph":

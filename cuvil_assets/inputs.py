@@ -17,6 +17,7 @@ from cuvil_assets.store import ContentStore
 from evidence.build_proof import EPOCH_VARIABLE, created_from
 from evidence.files import read_small
 from evidence.peer import peer_version
+from evidence.timing.machine import processor
 
 MODEL_LIMIT = 2 << 30
 """Largest model file in bytes: an ONNX file is one protocol-buffer message, which cannot be larger."""
@@ -54,8 +55,8 @@ def parse_input_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def parse_emit(text: str) -> tuple[str, ...]:
-    """``src,so,lib`` to the kinds of extra output; ``bin`` is always written. ``UsageError`` for an unknown one."""
-    known = ("bin", "so", "lib", "src")
+    """``src,so,lib,memory`` to the kinds of extra output (``bin`` is always written); ``UsageError`` for others."""
+    known = ("bin", "so", "lib", "src", "memory")
     kinds = [part.strip() for part in text.split(",") if part.strip()]
     for kind in kinds:
         if kind not in known:
@@ -90,6 +91,8 @@ def make_request(options: BuildOptions, home: Home) -> BuildRequest:
         "equivalence_inputs": options.equivalence_inputs,
         "onnxruntime": peer_version(),
         "runner": runner_words(target),
+        # Part of the records only where a latency is measured: other proofs are the same on every machine.
+        "budget_machine": processor() if policy.budget is not None and policy.budget.latency_ms is not None else None,
     }
     return BuildRequest(
         model_version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -75,11 +76,17 @@ def _keys_at(path: Path) -> list[str]:
     """Known keys of the section at ``path``."""
     current: Any = Policy
     for part in path:
-        if isinstance(current, type) and issubclass(current, BaseModel):
+        if _is_section(current):
             current = current.model_fields[str(part)].annotation
         elif get_origin(current) is dict:
             current = get_args(current)[1]
-    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+        if get_origin(current) is UnionType:
+            current = next(kind for kind in get_args(current) if kind is not NoneType)
+    return list(current.model_fields) if _is_section(current) else []
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def merge_pins(policy: Policy, flags: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

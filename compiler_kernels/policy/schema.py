@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 import rfc8785
 from pydantic import Field
 
+from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.section import Section
@@ -33,6 +34,7 @@ class Policy(Section):
     inputs: Tensors = Field(default_factory=dict, description="Guards of the model's inputs, by name.")
     outputs: Tensors = Field(default_factory=dict, description="Guards of the model's outputs, by name.")
     numerics: Numerics = Field(default_factory=Numerics, description="Choices of arithmetic before the freeze.")
+    budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
         default=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.buffers import AssignBuffers
 from compiler_kernels.passes.fuse import FuseElementwise
@@ -14,6 +15,7 @@ from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
 from compiler_kernels.passes.lower_pow import LowerPow
 from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
+from compiler_kernels.passes.memory_report import memory_report, total_bytes
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
@@ -61,15 +63,21 @@ def _ir_l1(inputs: Inputs, config: Config) -> Outcome:
 
 
 def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
-    module, store = read_module(inputs["ir_l1/ir_l1.txt"], inputs["ir_l1/weights.bin"])
-    module, notes = run_passes(module, store, L2_PASSES)
-    memory = next(note for note in notes if note["pass"] == PlanMemory.name)
+    l1, store = read_module(inputs["ir_l1/ir_l1.txt"], inputs["ir_l1/weights.bin"])
+    module, notes = run_passes(l1, store, L2_PASSES)
+    memory = memory_report(
+        next(note for note in notes if note["pass"] == PlanMemory.name),
+        parse_module(inputs["frozen_graph/frozen_graph.txt"].text),
+        l1,
+    )
     text, weights = module_artifacts("ir_l2.txt", module, store)
     plan = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (text, weights, plan), {
         "functions": len(module.graphs) - 1,
         "arena_bytes": memory["arena_bytes"],
         "lower_bound_bytes": memory["lower_bound_bytes"],
+        "live_unpadded_bytes": memory["live_unpadded_bytes"],
+        "traffic": memory["traffic"],
     }
 
 
@@ -106,9 +114,13 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         Artifact(name, data, C_SOURCE if name.endswith(".c") else "application/octet-stream")
         for name, data in program.files.items()
     )
-    return artifacts, {
+    memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
+    report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
+    return (*artifacts, report), {
         "config_digest": digest,
         "kernels": len(module.graphs) - 1,
+        "memory_bytes": total_bytes(memory),
+        "scratch_bytes_per_thread": program.scratch_bytes,
         "instruction_sets": [isa.name for isa in isas],
         "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
     }
@@ -131,7 +143,7 @@ IR_L1 = Stage(
 IR_L2 = Stage(
     "ir_l2",
     _ir_l2,
-    reads=("ir_l1/ir_l1.txt", "ir_l1/weights.bin"),
+    reads=("ir_l1/ir_l1.txt", "ir_l1/weights.bin", "frozen_graph/frozen_graph.txt"),
     description="One function per kernel, calls into a static arena.",
 )
 GENERATED_SOURCE = Stage(
@@ -140,6 +152,7 @@ GENERATED_SOURCE = Stage(
     reads=(
         "ir_l2/ir_l2.txt",
         "ir_l2/weights.bin",
+        "ir_l2/memory.json",
         "frozen_graph/frozen_graph.txt",
         "source_model/policy.json",
         "source_model/pins.json",

@@ -56,7 +56,9 @@ def build(
         list[str] | None,
         typer.Option(metavar="NAME=1,1,28,28", help="Shape of an input whose model leaves it open; may be repeated."),
     ] = None,
-    emit: Annotated[str, typer.Option(metavar="LIST", help="Further outputs, separated by commas: src, so, lib.")] = "",
+    emit: Annotated[
+        str, typer.Option(metavar="LIST", help="Further outputs, separated by commas: src, so, lib, memory.")
+    ] = "",
     equivalence_inputs: Annotated[
         int | None,
         typer.Option(

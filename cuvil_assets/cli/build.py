@@ -68,6 +68,7 @@ def summary(outcome: BuildOutcome) -> str:
         ("engine", f"{outcome.engine} ({facts['engine_bytes']:,} bytes, for {facts['target']})"),
         ("", f"sha3-512:{facts['engine_sha3_512']}"),
         ("memory", f"{facts['arena_bytes']:,} bytes for intermediate values, no allocation"),
+        ("", f"{facts['memory_bytes']:,} bytes with weights, inputs, outputs and scratch{within(facts['budget'])}"),
         ("equivalence", f"{verdict} with the independent reference, bit for bit"),
         ("accuracy", accuracy(facts)),
         ("proof", f"{outcome.proof} (SM2 and P-384 signatures, verified)"),
@@ -85,6 +86,19 @@ def summary(outcome: BuildOutcome) -> str:
 def counted(number: Json, noun: str) -> str:
     """``1 input``, ``2 inputs``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def within(budget: dict[str, Any]) -> str:
+    """What the policy limits, as the end of a sentence."""
+    said = ""
+    if budget["memory_limit_bytes"] is not None:
+        said += f" (budget {budget['memory_limit_bytes']:,})"
+    if budget["latency"] is not None:
+        latency = budget["latency"]
+        said += (
+            f"; {latency['median_ms']:.4g} ms per inference (budget {latency['limit_ms']:g}) on {latency['machine']}"
+        )
+    return said
 
 
 def accuracy(facts: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def test_code_version_follows_the_source_of_the_rooms(tmp_path: Path) -> None:
     with (tmp_path / "evidence" / "chain.py").open("a") as stream:
         stream.write("# changed\n")
     after = code_versions(tmp_path)
-    assert {name for name in before if before[name] != after[name]} == {"equivalence", "build_proof"}
+    assert {name for name in before if before[name] != after[name]} == {"budget", "equivalence", "build_proof"}
     with (tmp_path / "compiler_kernels" / "runtime" / "ca1_sum.h").open("a") as stream:
         stream.write("/* changed */\n")
     last = code_versions(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,18 +64,21 @@ def test_json_names_files_digests_and_cpu(
     }
     assert len(str(document["engine_sha3_512"])) == 128
     assert isinstance(document["stages"], dict)
-    assert len(document["stages"]) == 9
+    assert len(document["stages"]) == 10
     assert (tmp_path / "e.bin").read_bytes() == at_home.engine.read_bytes()
 
 
 def test_emit_writes_sources_and_libraries(
     cli: Cli, at_home: Delivered, tmp_path: Path, tiny_model: ModelMaker, tiny_policy: Path
 ) -> None:
-    code, _, err = cli(*build_words(tiny_model(), tiny_policy, tmp_path / "e.bin"), "--emit", "src,so,lib")
+    code, _, err = cli(*build_words(tiny_model(), tiny_policy, tmp_path / "e.bin"), "--emit", "src,so,lib,memory")
     assert code == 0, err
     assert (tmp_path / "e.so").read_bytes()[:4] == b"\x7fELF"
     assert (tmp_path / "e.a").read_bytes()[:8] == b"!<arch>\n"
     assert "cuvil_engine" in (tmp_path / "e.h").read_text()
+    assert json.loads((tmp_path / "e.memory.json").read_bytes())["arena_bytes"] > 0
+    assert (tmp_path / "e.memory.svg").read_bytes().startswith(b"<svg ")
+    assert not [p for p in (tmp_path / "e.src").iterdir() if p.suffix == ".json"]
     assert {"engine.c", "cuvil_main.c", "cuvil_engine.h"} <= {p.name for p in (tmp_path / "e.src").iterdir()}
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     assert cli(*build_words(tiny_model(), tiny_policy, tmp_path / "e.bin"), "--emit", "src")[0] == 0
@@ -125,16 +129,17 @@ def test_explain_follows_a_node_to_its_c_function(cli: Cli, cli_json: CliJson, a
     code, out, _ = cli("explain", at_home.engine)
     assert code == 0
     rows = [line.split() for line in out.splitlines()]
-    assert ["conv", "conv", "k0_conv_relu"] in rows
+    (kernel,) = (row[2] for row in rows if row[:2] == ["conv", "conv"])
+    assert re.fullmatch(r"k\d+_conv_relu", kernel)
     code, document = cli_json("explain", at_home.engine, "--node", "relu")
     assert code == 0
-    assert document["kernel"] == "k0_conv_relu"
+    assert document["kernel"] == kernel
     statements, source = document["statements"], str(document["c_function"])
     assert isinstance(statements, dict)
     assert statements["l0"][0].startswith("%")
     assert any("fused.conv_relu" in line for line in statements["l1"])
-    assert any("call.k0_conv_relu" in line for line in statements["l2"])
-    assert "k0_conv_relu" in source
+    assert any(f"call.{kernel}" in line for line in statements["l2"])
+    assert kernel in source
     assert source.rstrip().endswith("}")
     assert source.count("{") == source.count("}")
     code, out, _ = cli("explain", at_home.engine, "--node", "conv_does_not_exist")

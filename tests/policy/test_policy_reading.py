@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from compiler_kernels.errors import UsageError
-from compiler_kernels.policy import Policy, load_policy, published_schema
+from compiler_kernels.policy import Policy, load_policy, policy_from_json, published_schema
+from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.signing import Signing
@@ -42,8 +43,8 @@ def test_every_key_is_documented() -> None:
     def keys(section: type[BaseModel], prefix: str) -> set[str]:
         return {prefix + k for k in section.model_fields}
 
-    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics"}
-    expected |= keys(Numerics, "numerics.")
+    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget"}
+    expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")
     assert named == expected | {"inputs.NAME", "outputs.NAME..."}
 
@@ -109,6 +110,31 @@ def test_mistakes(old: str, new: str, sentence: str) -> None:
         load_policy(EXAMPLE.replace(old, new, 1), "dir/p.yaml")
     message = str(caught.value)
     assert message.startswith("dir/p.yaml:") and sentence in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("section", "sentence"),
+    [
+        ("{latency_ms: 0}", "budget.latency_ms must be greater than 0"),
+        ("{memory_mb: .inf}", "budget.memory_mb must be a finite number"),
+        ("{memory_mb: '12'}", "budget.memory_mb must be a number"),
+        ("{latency_ms: 5, threads: 17}", "budget.threads must be less than or equal to 16"),
+        ("{threads: 2}", "budget must hold latency_ms or memory_mb"),
+        ("{}", "budget must hold latency_ms or memory_mb"),
+        ("5", "budget must be a mapping of keys to values"),
+        ("{latency: 5}", "budget.latency is not a known key; did you mean latency_ms?"),
+    ],
+)
+def test_mistakes_in_the_budget(section: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        load_policy(f"{SMALL}budget: {section}\n", "p.yaml")
+
+
+def test_the_budget_has_defaults_and_is_absent_unless_given() -> None:
+    policy = load_policy(SMALL + "budget: {latency_ms: 15, memory_mb: 1.5}\n", "p.yaml")
+    assert policy.budget == Budget(latency_ms=15.0, memory_mb=1.5, threads=1, machine="")
+    assert b"budget" not in load_policy(SMALL, "p.yaml").canonical_json()
+    assert policy_from_json(policy.canonical_json()) == policy
 
 
 @pytest.mark.parametrize(

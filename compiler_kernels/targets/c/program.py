@@ -47,6 +47,8 @@ class Program:
     files: Mapping[str, bytes]
     arena_bytes: int
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
+    scratch_bytes: int = 0
+    """Of each thread."""
 
     @property
     def source(self) -> str:
@@ -106,7 +108,7 @@ def generate(
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
     files["engine_weights.bin"] = weights
-    return Program(files, arena, kernels)
+    return Program(files, arena, kernels, max(scratch, 16) * 4)
 
 
 def emit_for(function: Graph, isa: Isa, name: str) -> Kernel:

@@ -29,7 +29,7 @@ GAIN: Final = 1.15
 # One multiply-add is the unit. A transform's step is an addition with its share of loads and stores; a weight read
 # from beyond the caches costs as much as some multiply-adds, which matters where few outputs share it.
 STEP: Final = 3.25
-WEIGHT: Final = 20.0
+WEIGHT: Final = 14.0
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Taps:
     positions. Channels of a unit of 8 are adjacent. Units of one channel may give ``row``: that many positions in
     succession are equally spaced, by ``positions[1] - positions[0]``. Weights ``ahead`` floats on are fetched into the
     second-level cache meanwhile (0: none). Two blocks' weights lie ``block_step`` floats apart (0:
-    one behind the other).
+    one behind the other). Every ``fetch``-th tap fetches one more line from the tile's parameter ``f`` on (0: none).
     """
 
     order: SumOrder
@@ -42,6 +42,7 @@ class Taps:
     row: int = 1
     ahead: int = 0
     block_step: int = 0
+    fetch: int = 0
 
     @property
     def weights(self) -> int:
@@ -198,12 +199,14 @@ def _steps(code: Code, vec: Vec, taps: Taps, pixels: Sequence[int], blocks: int,
         if taps.ahead:
             lines = [b * (taps.block_step or taps.weights) + taps.ahead + i * BLOCK for b in range(blocks)]
             code.add(" ".join(f"__builtin_prefetch({linear([('w', 1)], line)}, 0, 2);" for line in lines))
+        if taps.fetch and i % taps.fetch == 0:
+            code.add(f"__builtin_prefetch({linear([('f', 1)], i // taps.fetch * BLOCK)}, 0, 2);")
         for p, offset in enumerate(pixels):
             value = vec.set1(f"xp[{offset + i * stride}]")
             updates = " ".join(f"a{p}_{n} = {vec.fma('b', f'w{n}', f'a{p}_{n}')};" for n in range(len(lanes)))
             code.add(f"  {{ const {vec.type} b = {value}; {updates} }}")
         code.add("}")
-    code.add(f"w += {run * BLOCK};")
+    code.add(f"w += {run * BLOCK};" + (f" f += {run // taps.fetch * BLOCK};" if taps.fetch else ""))
 
 
 def _merge(code: Code, vec: Vec, leaves: int, accumulators: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler_kernels.arithmetic.order import BLOCK as UNIT
 from compiler_kernels.arithmetic.winograd import WINOGRAD
@@ -26,7 +27,7 @@ LEAST_BYTES = 3 << 15
 MOST_BYTES = 5 << 18
 """V and M of an item take about as much as the weights, which every strip reads again; within these bounds."""
 CACHE_BYTES = 1 << 20
-"""Weights above this are fetched ahead."""
+"""Weights above this are fetched a product ahead."""
 GROUP_BLOCKS = 8
 """Most output blocks of an item; M grows with them, and V is read again from group to group."""
 FEW_ITEMS = 16
@@ -57,13 +58,14 @@ class Winograd(ABC):
             self.extras[self.bias] = operand_access(self.bias, types[self.bias], self.out)
         self.per_tile = min(tile_blocks(isa), self.blocks)
         self.weights = Taps(self.order, (0,) * self.order.positions, 0).weights
+        self.far = 4 * self.form.products * self.weights * self.blocks > CACHE_BYTES
         self.group, self.strip = self._sizes()
         self.groups, self.strips = -(-self.blocks // self.group), -(-tiles // self.strip)
         self.m_block = self.strip * BLOCK
         self.m_position = self.group * self.m_block + LINE
         self.code = Code()
         self.tile_floats = 0
-        self._tiles: dict[tuple[int, int], str] = {}
+        self._tiles: dict[tuple[int, int, int], str] = {}
 
     @abstractmethod
     def v_floats(self, tiles: int) -> int:
@@ -157,6 +159,14 @@ class Winograd(ABC):
                 f"const float *w = p1 + ((cb + b) * {positions} + p) * {self.weights};",
                 f"float *m = {linear([('M', 1), ('p', self.m_position), ('b', self.m_block)])};",
             )
+            if self.far:
+                more = f"const int more = b + {self.per_tile} < blocks, over = !more && p == {positions - 1};"
+                block = f"(more ? cb + b + {self.per_tile} : over ? (cb + blocks) % {self.blocks} : cb)"
+                position = f"(more ? p : (p + 1) % {positions})"
+                body.add(
+                    f"{more} int call = 0;",
+                    f"const float *next = p1 + ({block} * {positions} + {position}) * {self.weights};",
+                )
             rest = self.blocks % self.per_tile
             with body.block(f"if (cb + b + {self.per_tile} <= {self.blocks})" if rest else ""):
                 self._strip(body, self.per_tile, last)
@@ -165,26 +175,36 @@ class Winograd(ABC):
                     self._strip(body, rest, last)
 
     def _strip(self, body: Code, blocks: int, last: int) -> None:
+        """The tiles of a strip. Each fetches its share of the next product's weights, so memory is used evenly."""
         lengths = [self.strip] if last == self.strip else [self.strip, last]
         for number, length in enumerate(lengths):
             head = "" if len(lengths) == 1 else "else" if number else f"if (count == {length})"
             with body.block(head):
-                for size, start, stop in even_runs(length, tile_pixels(self.isa, blocks)):
-                    call = self._tile(size, blocks)
+                runs = even_runs(length, tile_pixels(self.isa, blocks))
+                calls = sum((stop - start) // size for size, start, stop in runs)
+                fetch = max(r for r in (1, 2, 4) if r == 1 or r * blocks <= calls) if self.far else 0
+                for size, start, stop in runs:
+                    call = self._tile(size, blocks, fetch)
                     with body.block(f"for (int i = {start}; i < {stop}; i += {size})"):
-                        body.add(f"{call}(v + i * {self.v_step()}, w, m + i * {BLOCK}, t);")
+                        if fetch:
+                            part = [("next", 1), (f"call / {fetch}", self.form.products * self.weights)]
+                            part += [(f"call % {fetch}", self.weights // fetch)]
+                            body.add(f"const float *f = call < {blocks * fetch} ? {linear(part)} : w;", "call++;")
+                        f = "f, " if fetch else ""
+                        body.add(f"{call}(v + i * {self.v_step()}, w, {f}m + i * {BLOCK}, t);")
 
-    def _tile(self, pixels: int, blocks: int) -> str:
-        key = (pixels, blocks)
+    def _tile(self, pixels: int, blocks: int, fetch: int) -> str:
+        key = (pixels, blocks, fetch)
         if key not in self._tiles:
-            self._tiles[key] = name = f"{self.name}_t{pixels}_{blocks}"
+            self._tiles[key] = name = f"{self.name}_t{pixels}_{blocks}" + (f"_{fetch}" if fetch else "")
             offsets = [p * self.v_step() for p in range(pixels)]
 
             def finish(code: Code, total: str, pixel: int, lane: int) -> None:
                 target = lane // BLOCK * self.m_block + pixel * BLOCK + lane % BLOCK
                 code.add(self.vec.store(linear([("y", 1)], target), total))
 
-            emit_tile(self.code, name, self.isa, self.taps(), offsets, blocks, [], finish)
+            taps = replace(self.taps(), fetch=fetch)
+            emit_tile(self.code, name, self.isa, taps, offsets, blocks, ["f"] if fetch else [], finish)
             self.tile_floats = max(self.tile_floats, tile_scratch(pixels, blocks, self.order.leaves), LINE)
         return self._tiles[key]
 
@@ -219,6 +239,4 @@ def even_runs(length: int, most: int) -> list[tuple[int, int, int]]:
 def unit_taps(winograd: Winograd, positions: tuple[int, ...], block_step: int) -> Taps:
     """Taps over V whose channel blocks of 16 lie ``block_step`` floats apart."""
     assert winograd.order.block == UNIT
-    all_positions = winograd.form.products * winograd.weights
-    ahead = winograd.weights // 8 if 4 * all_positions * winograd.blocks > CACHE_BYTES else 0
-    return Taps(winograd.order, positions, 0, block_step, ahead=ahead, block_step=all_positions)
+    return Taps(winograd.order, positions, 0, block_step, block_step=winograd.form.products * winograd.weights)

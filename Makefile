@@ -32,7 +32,7 @@ test: setup  ## style, types and tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
 test-slow: setup  ## the exhaustive tests that `make test` leaves out
 	$(BIN)/pytest -m slow

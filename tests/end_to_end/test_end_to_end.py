@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +51,17 @@ def _build_and_run(model: Path, policy: Path, shape: tuple[int, ...], folder: Pa
         if runner(resolve_target(triple)) is None:
             continue
         out = folder / triple / "out"
-        assert main(["run", str(engine), "--input", f"{name}={folder / 'x.npy'}", "--output-dir", str(out)]) == 0
+        # `cuvil run` becomes the engine (exec), so it gets a process of its own.
+        command = [
+            sys.executable,
+            "-m",
+            "cuvil_assets.cli",
+            "run",
+            str(engine),
+            "--input",
+            f"{name}={folder / 'x.npy'}",
+        ]
+        subprocess.run([*command, "--output-dir", str(out)], check=True, cwd=ROOT)
         found[triple] = {p.name: p.read_bytes() for p in sorted(out.glob("*.npy"))}
     return found
 

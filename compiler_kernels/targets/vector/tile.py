@@ -2,8 +2,9 @@
 
 A leaf is summed in registers; finished leaves wait in a small scratch, one area per level of the summation tree, so
 that the accumulators never leave their registers for lack of room. Three things keep compilers from undoing this
-(measured: up to 13 % slower otherwise): the scratch comes by pointer, the function is not inlined, and a memory barrier stands
-before each merge. The broadcast of x is a separate load: one per multiply-add would halve the speed of some processors.
+(measured: up to 13 % slower otherwise): the scratch comes by pointer, the function is not inlined, and a memory
+barrier stands before each merge. The broadcast of x is a separate load: one per multiply-add would halve the speed of
+some processors.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 #!/bin/sh
 # Debian packages `make setup` can use. Only python3-venv is needed where it is missing; the others widen the tests:
-# qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with.
+# qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with,
+# binutils (objdump) reads their machine code, valgrind counts their instructions.
 set -eu
 
 missing=""
 if [ -z "${VIRTUAL_ENV:-}" ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then missing="$missing python3-venv"; fi
 command -v qemu-aarch64-static >/dev/null 2>&1 || command -v qemu-aarch64 >/dev/null 2>&1 || missing="$missing qemu-user-static"
 command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
+command -v objdump >/dev/null 2>&1 || missing="$missing binutils"
+command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

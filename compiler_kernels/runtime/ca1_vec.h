@@ -207,8 +207,15 @@ CA1_FN __m512 ca1_relu_v16(__m512 a)
 #ifdef CA1_VEC_NEW
 #undef CA1_VEC_NEW
 #define F CA1_N(f32)
+#if CA1_VL == 1
+/* The canonical NaN in the place of b: with b in both choices clang makes them one choice on two conditions, which x86
+ * computes by a branch on the values. No NaN's payload leaves an engine. */
+CA1_FN F CA1_N(max)(F a, F b) { return CA1_N(sel_nan)(b, ca1_as_f32_v1(0x7fc00000), CA1_N(maxn)(a, b)); }
+CA1_FN F CA1_N(min)(F a, F b) { return CA1_N(sel_nan)(b, ca1_as_f32_v1(0x7fc00000), CA1_N(minn)(a, b)); }
+#else
 CA1_FN F CA1_N(max)(F a, F b) { return CA1_N(sel_nan)(b, b, CA1_N(maxn)(a, b)); }
 CA1_FN F CA1_N(min)(F a, F b) { return CA1_N(sel_nan)(b, b, CA1_N(minn)(a, b)); }
+#endif
 CA1_FN F CA1_N(abs)(F a)
 {
     return CA1_N(as_f32)(CA1_N(iand)(CA1_N(as_i32)(a), CA1_N(iset1)(0x7fffffff)));

@@ -138,3 +138,21 @@ def recurrent() -> bytes:
         helper.make_node("GRU", ["s", "wg", "rg", "bg"], ["z"], "gru", hidden_size=8, linear_before_reset=1),
     ]
     return _model(nodes, weights, {"x": [5, 2, 6]}, ["y", "z"])
+
+
+def classifier() -> bytes:
+    """x (1, 3, 20, 20) -> p (1, 48): convolutions to 32 channels, both poolings, a matrix product, softmax."""
+    rng = np.random.default_rng(12)
+    weights = _weights(rng, w1=(32, 3, 3, 3), b1=(32,), w2=(32, 32, 3, 3), b2=(32,), wf=(32, 48), bf=(48,))
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
+        helper.make_node("MaxPool", ["r1"], ["m"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["m", "w2", "b2"], ["c2"], "conv2", pads=[1] * 4),
+        helper.make_node("Sigmoid", ["c2"], ["s2"], "sigmoid"),
+        helper.make_node("GlobalAveragePool", ["s2"], ["g"], "mean"),
+        helper.make_node("Flatten", ["g"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "wf", "bf"], ["z"], "fc"),
+        helper.make_node("Softmax", ["z"], ["p"], "softmax", axis=1),
+    ]
+    return _model(nodes, weights, {"x": [1, 3, 20, 20]}, ["p"])

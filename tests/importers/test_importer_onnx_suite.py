@@ -16,6 +16,8 @@ from compiler_kernels.ir.verify import verify
 
 # Inputs that only steer an operator are frozen to initialisers, because engines have static shapes.
 STEERING = {"scales", "roi", "min", "max", "ratio"}
+# The way back to ONNX does not write these; test_importer_recurrent.py runs them through the reference.
+RECURRENT = ("LSTM", "GRU", "RNN")
 KNOWN = {
     "test_resize_downsample_scales_linear_align_corners": "onnxruntime aligns corners of the whole size, ONNX does not",
     "test_resize_downsample_sizes_nearest_not_smaller": "the way back to ONNX cannot round a size half up",
@@ -53,6 +55,8 @@ def test_onnx_node_tests() -> None:
         nodes = case.model.graph.node
         values = list(case.data_sets[0][0])
         if len(nodes) != 1 or nodes[0].domain or nodes[0].op_type not in OPERATORS:
+            continue
+        if nodes[0].op_type in RECURRENT:
             continue
         if not all(isinstance(v, np.ndarray | np.generic | onnx.TensorProto) for v in values):
             continue  # sequences and optionals

@@ -92,7 +92,8 @@ def test_every_operation_of_the_table_is_defined() -> None:
 
     text = (Path(__file__).parents[2] / "docs" / "ir.md").read_text(encoding="utf-8")
     table = text[text.index("| op | operands | attributes |") : text.index("## Text form")]
-    named = {word for line in table.splitlines()[2:] if line for word in line.split("|")[1].split("`")[1::2]}
+    rows = [line for line in table.splitlines()[2:] if line.startswith("| `")]
+    named = {word for row in rows for word in row.split("|")[1].split("`")[1::2]}
     assert named == set(OPERATORS)
 
 

@@ -116,6 +116,7 @@ def test_threads_are_really_used(model):
     assert document["models"][0]["systems"]["cuvil"]["flags"]["threads"] == 2
 
 
+@pytest.mark.slow  # it compares times
 def test_slow_vector_kernels_fail_the_benchmark(model, monkeypatch, capsys):
     """Plain C put in the place of the vector kernels, and the other way round."""
     best = VARIANTS[native_target().machine][-1]
@@ -143,8 +144,8 @@ def test_a_wrong_result_fails_the_benchmark(model, monkeypatch, capsys):
         (["--runs", "0"], "at least 1"),
     ],
 )
-def test_usage_errors(words, sentence, capsys):
-    assert bench.main(words) == 2
+def test_usage_errors(words, sentence, model, capsys):
+    assert bench.main([str(model), *words] if words[0].startswith("--") else words) == 2
     error = capsys.readouterr().err
     assert sentence in error and error.count("\n") == 1
 

@@ -1,0 +1,34 @@
+"""One direction of dependency: a lower room never imports an upper one (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("compiler_kernels", "evidence", "cuvil_assets", "benchmarks", "tests")
+ABOVE = {"compiler_kernels": ROOMS[1:], "evidence": ROOMS[2:], "cuvil_assets": ROOMS[3:]}
+
+
+def imports(source: str) -> Iterator[str]:
+    """Top-level names of every import, those inside functions included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("room", ABOVE)
+def test_a_room_imports_no_room_above_it(room: str) -> None:
+    files = sorted((ROOT / room).rglob("*.py"))
+    assert files
+    wrong = [(str(f.relative_to(ROOT)), name) for f in files for name in imports(f.read_text()) if name in ABOVE[room]]
+    assert wrong == []
+
+
+def test_the_check_sees_imports_inside_functions() -> None:
+    assert list(imports("def f():\n    from evidence.dsse import sign\n    import os.path\n")) == ["evidence", "os"]

@@ -80,7 +80,7 @@ def _source_files(build: Build, roles: tuple[str, ...]) -> dict[str, Artifact]:
         data = build.store.find(build.request.sources[role])
         if data is None:
             raise UsageError(f"the {role} of this build is gone from the store; run `cuvil build` again")
-        found[role] = Artifact(role, data)
+        found[role] = Artifact.of_known_digest(role, data, "application/octet-stream", build.request.sources[role])
     return found
 
 

@@ -1,5 +1,7 @@
 """Content store and action cache: what was computed once is looked up, and every hit is verified by rehashing.
 
+A process rehashes a file once, and again when its inode, size or time of change differs from when it did.
+
 ``cas/<SHA3-512>`` holds artefacts by digest, ``ac/<key>`` stage results by action key. A file that does not match its
 name or its own digest counts as absent and is replaced.
 """
@@ -23,6 +25,10 @@ FORMAT = "cuvil-result/1"
 TOOLS = ("numpy", "onnx", "pydantic", "pyyaml", "ziglang")
 
 
+# Files this process has hashed: path, inode, size and time of change to digest.
+_HASHED: dict[tuple[str, int, int, int], str] = {}
+
+
 class ContentStore:
     """Immutable bytes by SHA3-512 under ``root``/cas."""
 
@@ -30,20 +36,37 @@ class ContentStore:
         self.root = root
         self.folder = root / "cas"
 
-    def put(self, data: bytes) -> str:
-        """Store ``data``, replacing a damaged copy, and return its digest; ``UsageError`` when that is impossible."""
-        digest = sha3_512_hex(data)
-        if self.find(digest) is None:
+    def put(self, data: bytes, digest: str = "") -> str:
+        """Store ``data``, replacing a damaged copy, and return its digest; ``UsageError`` when that is impossible.
+
+        ``digest`` is that of ``data`` where the caller knows it.
+        """
+        digest = digest or sha3_512_hex(data)
+        if not self.holds(digest):
             self._write(self.folder / digest, data)
         return digest
 
     def find(self, digest: str) -> bytes | None:
         """The bytes with this digest, or ``None`` when they are absent or damaged."""
+        path = self.folder / digest
         try:
-            data = (self.folder / digest).read_bytes()
+            identity = _identity(path)
+            data = path.read_bytes()
         except OSError:
             return None
-        return data if sha3_512_hex(data) == digest else None
+        if _HASHED.get(identity) != digest:
+            if sha3_512_hex(data) != digest:
+                return None
+            _HASHED[identity] = digest
+        return data
+
+    def holds(self, digest: str) -> bool:
+        """Whether ``find`` would return bytes."""
+        try:
+            known = _HASHED.get(_identity(self.folder / digest)) == digest
+        except OSError:
+            return False
+        return known or self.find(digest) is not None
 
     def _write(self, path: Path, data: bytes) -> None:
         try:
@@ -53,6 +76,11 @@ class ContentStore:
             raise UsageError(
                 f"{path.parent}: the store cannot be written ({error.strerror}); free space or set CUVIL_HOME elsewhere"
             ) from error
+
+
+def _identity(path: Path) -> tuple[str, int, int, int]:
+    state = path.stat()
+    return str(path), state.st_ino, state.st_size, state.st_ctime_ns
 
 
 class ActionCache(ContentStore):
@@ -65,7 +93,7 @@ class ActionCache(ContentStore):
     def save(self, result: StageResult) -> dict[str, Json]:
         """Store every artefact of ``result``; returns the result as JSON that refers to them by digest."""
         for artifact in result.artifacts:
-            self.put(artifact.data)
+            self.put(artifact.data, artifact.sha3_512)
         return encode(result)
 
     def load(self, document: Mapping[str, Json]) -> StageResult | None:
@@ -154,7 +182,8 @@ def decode(document: Mapping[str, Json], store: ContentStore) -> StageResult:
         data = store.find(str(item["sha3_512"]))
         if data is None:
             raise ValueError("an artefact is missing or damaged")
-        artifacts.append(Artifact(str(item["name"]), data, str(item["media_type"])))
+        name, media_type = str(item["name"]), str(item["media_type"])
+        artifacts.append(Artifact.of_known_digest(name, data, media_type, str(item["sha3_512"])))
     if not artifacts:
         raise ValueError("a stage result needs an artefact")
     return StageResult(

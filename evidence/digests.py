@@ -82,6 +82,17 @@ def digest_bytes(data: bytes) -> Digests:
     return digest_blocks([data])
 
 
+_KNOWN: dict[str, Digests] = {}
+
+
+def digest_known(data: bytes, sha3_512: str) -> Digests:
+    """Digests of ``data`` whose SHA3-512 the caller has verified; the others are computed once per content."""
+    if sha3_512 not in _KNOWN:
+        sha256 = hashlib.sha256(data).hexdigest()
+        _KNOWN[sha3_512] = Digests(len(data), sha256, sha3_512, sm3_hex(data))
+    return _KNOWN[sha3_512]
+
+
 def digest_file(path: Path) -> Digests:
     """Digests of the file at ``path``, read in blocks; raises ``UsageError`` when it cannot be read."""
     try:

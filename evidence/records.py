@@ -22,7 +22,7 @@ from evidence.canonical import (
     expect_text,
     signable,
 )
-from evidence.digests import digest_bytes
+from evidence.digests import digest_known
 
 FORMAT = "cuvil-stage/1"
 _ARTIFACT_KEYS = ("name", "media_type", "size", "sha256", "sha3_512", "sm3")
@@ -127,7 +127,7 @@ def record_of(result: StageResult) -> StageRecord:
     where = f"stage {result.stage}"
     artifacts = []
     for item in result.artifacts:
-        digests = digest_bytes(item.data)
+        digests = digest_known(item.data, item.sha3_512)
         name = _relative_name(item.name, where)
         artifacts.append(ArtifactRecord(name, item.media_type, digests.size, **digests.digest_set()))
     inputs = {role: expect_hex(digest, f"{where} input {role}", 128) for role, digest in result.inputs.items()}

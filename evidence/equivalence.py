@@ -6,7 +6,6 @@ the frozen graph, and the L0 graph (before the numerics passes) in binary64, whi
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import tempfile
@@ -193,13 +192,6 @@ def _compare(
 
 def _by_node(graph: RefGraph, values: dict[str, Array]) -> list[tuple[Any, Array]]:
     return [(node, values[node.output]) for node in graph.nodes if node.output in values]
-
-
-def load_report(artifact: Artifact) -> dict[str, Any]:
-    """The report as JSON."""
-    document = json.load(io.BytesIO(artifact.data))
-    assert isinstance(document, dict)
-    return document
 
 
 EQUIVALENCE = Stage(

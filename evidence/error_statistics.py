@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,8 +100,3 @@ class ErrorTable:
             "rms_ratio_largest": ratios[worst],
             "rms_ratio_largest_tensor": worst,
         }
-
-
-def largest_error(rows: Mapping[str, TensorError], tensor: str) -> float:
-    """Largest absolute error seen for ``tensor``; 0 when it was never compared."""
-    return rows[tensor].ours_max if tensor in rows else 0.0

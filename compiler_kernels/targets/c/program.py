@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -305,8 +304,3 @@ def _description(
         f"    {prefix}_infer,",
         "};",
     ]
-
-
-def memory_json(note: Mapping[str, object]) -> bytes:
-    """The memory plan as the ``memory.json`` artefact."""
-    return (json.dumps(note, indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,1 @@
+"""Where onnxruntime's users find its exceptions."""

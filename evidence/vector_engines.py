@@ -22,8 +22,8 @@ from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.policy import Numerics
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
-from compiler_kernels.targets.c.program import Identity, Program, generate
 from compiler_kernels.targets.isa import SCALAR, Isa
+from evidence.engine_program import engine_text, main_text, unit_text
 from evidence.reference.vector_model import Expected, Vector
 
 Array = npt.NDArray[Any]
@@ -90,57 +90,28 @@ def compile_all(vectors: Sequence[Vector], plain: bool = False) -> tuple[list[Co
     return done, refused
 
 
-_MAIN = """#include <stdio.h>
-#include "cuvil_engine.h"
-{declarations}
-static const cuvil_engine *const engines[] = {{{table}}};
-int main(void) {{
-    for (unsigned e = 0; e < sizeof engines / sizeof engines[0]; e++) {{
+_MAIN = """int main(void) {
+    for (unsigned e = 0; e < engine_count; e++) {
         const cuvil_engine *engine = engines[e];
-        for (int n = 0; n < engine->input_count; n++) {{
-            const size_t count = (size_t)engine->inputs[n].count;
-            if (fread(engine->input_buffers[n], 4, count, stdin) != count) return 2;
-        }}
+        for (int n = 0; n < engine->input_count; n++) {
+            const size_t count = (size_t)engine->inputs[n].count, size = element_bytes(engine->inputs[n].dtype);
+            if (fread(engine->input_buffers[n], size, count, stdin) != count) return 2;
+        }
         engine->infer();
-        for (int n = 0; n < engine->output_count; n++) {{
-            const size_t count = (size_t)engine->outputs[n].count;
-            if (fwrite(engine->output_buffers[n], 4, count, stdout) != count) return 3;
-        }}
-    }}
+        for (int n = 0; n < engine->output_count; n++) {
+            const size_t count = (size_t)engine->outputs[n].count, size = element_bytes(engine->outputs[n].dtype);
+            if (fwrite(engine->output_buffers[n], size, count, stdout) != count) return 3;
+        }
+    }
     return fflush(stdout) ? 3 : 0;
-}}
+}
 """
 
 
 def program(compiled: Sequence[Compiled], isa: Isa = SCALAR) -> dict[str, bytes]:
     """Source files of the program: ``vectors.c`` and ``main.c`` (weights included as arrays: they are small)."""
-    engines: list[Program] = []
-    for number, item in enumerate(compiled):
-        identity = Identity(item.name, "0", "0" * 128, "0" * 128, isa.name)
-        engines.append(generate(item.module, item.store, identity, prefix=f"v{number}", isas=(isa,)))
-    text = [f"#define {isa.macro} 1"]
-    for number, engine in enumerate(engines):
-        text.append(_weights_array(f"v{number}", engine.files["engine_weights.bin"]))
-        text += [engine.files["engine.c"].decode(), engine.files["kernels.c"].decode()]
-        # Step functions have file scope; in one file each engine's need names of their own.
-        for name in _step_names(engine.files["kernels.c"].decode()):
-            own = f"v{number}_{name}"
-            text[-1] = text[-1].replace(f"{name}(int", f"{own}(int").replace(f"{{{name},", f"{{{own},")
-    count = len(engines)
-    main = _MAIN.format(
-        declarations="\n".join(f"extern const cuvil_engine v{n}_engine_instance;" for n in range(count)),
-        table=", ".join(f"&v{n}_engine_instance" for n in range(count)),
-    )
-    return {"vectors.c": "\n".join(text).encode(), "main.c": main.encode()}
-
-
-def _step_names(kernels: str) -> list[str]:
-    lines = [line for line in kernels.splitlines() if line.startswith("static void step")]
-    return sorted({line.split("(", 1)[0].rsplit(" ", 1)[1] for line in lines}, key=len, reverse=True)
-
-
-def _weights_array(prefix: str, data: bytes) -> str:
-    return f"const _Alignas(64) unsigned char {prefix}_weights[] = {{{','.join(map(str, data))}}};"
+    engines = [engine_text(item.name, item.module, item.store, f"v{n}", isa) for n, item in enumerate(compiled)]
+    return {"vectors.c": unit_text(engines, isa), "main.c": main_text((e.prefix for e in engines), _MAIN)}
 
 
 def input_bytes(compiled: Sequence[Compiled]) -> bytes:

@@ -176,6 +176,8 @@ class Graph:
     ops: tuple[Op, ...]
     outputs: tuple[str, ...]
     output_names: tuple[str, ...] = ()
+    # Filled at the first look-up; no part of the graph's value.
+    _constants: dict[str, Weight] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def types(self) -> dict[str, TensorType]:
         """Type of every value defined in the graph, weights and inputs included."""
@@ -187,7 +189,10 @@ class Graph:
         return found
 
     def weight(self, value_id: str) -> Weight | None:
-        return next((w for w in self.weights if w.id == value_id), None)
+        """The constant ``value_id``, or ``None`` when that is no constant."""
+        if not self._constants:
+            self._constants.update({w.id: w for w in reversed(self.weights)})
+        return self._constants.get(value_id)
 
     def uses(self) -> dict[str, int]:
         """How many operands (graph outputs included) refer to each value."""

@@ -27,10 +27,6 @@ class Stretch:
     start: int
     size: int
 
-    def meets(self, other: Stretch) -> bool:
-        """Whether two stretches of the same allocation, or of the arena itself, share a byte."""
-        return self.start < other.start + other.size and other.start < self.start + self.size
-
 
 def stretches(graph: Graph) -> dict[str, Stretch]:
     """Every allocation, and every part of one, by name; a part of something undefined is left out."""
@@ -115,28 +111,57 @@ class _Arena:
     home: dict[str, Stretch] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     freed: set[str] = field(default_factory=set)
+    # Readable values by allocation: what a write has to look at.
+    readable: dict[str, list[str]] = field(default_factory=dict)
+    # Where an allocation begins and ends in the arena, once the plan says so.
+    planned: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def overlap(self, a: Stretch, b: Stretch) -> bool:
-        if a.buffer == b.buffer:
-            return a.meets(b)
-        first, second = self.allocs[a.buffer], self.allocs[b.buffer]
-        if not (first.has("offset") and second.has("offset")):
-            return False
-        x, y = first.int_("offset"), second.int_("offset")
-        return Stretch("", x + a.start, a.size).meets(Stretch("", y + b.start, b.size))
+    def allocate(self, op: Op) -> None:
+        self.allocs[op.result] = op
+        if op.has("offset"):
+            self.planned[op.result] = (op.int_("offset"), op.int_("offset") + self.rooms[op.result].size)
+
+    def put(self, value: str, place: Stretch) -> None:
+        """``value`` can be read from ``place`` from now on."""
+        self.home[value] = place
+        self.readable.setdefault(place.buffer, []).append(value)
 
     def write(self, op: Op) -> None:
         room = self.rooms[op.into]
-        for value, place in self.home.items():
-            if self.overlap(place, room):
-                self.ended.setdefault(value, f"overwritten by %{op.result}")
-        self.home[op.result] = room
+        why = f"overwritten by %{op.result}"
+        for buffer in self._meeting(room):
+            shift = 0 if buffer == room.buffer else self.planned[buffer][0] - self.planned[room.buffer][0]
+            begin, end = room.start - shift, room.start + room.size - shift
+            kept = []
+            for value in self.readable[buffer]:
+                place = self.home[value]
+                if place.start < end and begin < place.start + place.size:
+                    self.ended[value] = why
+                else:
+                    kept.append(value)
+            if kept:
+                self.readable[buffer] = kept
+            else:
+                del self.readable[buffer]
+        self.put(op.result, room)
+
+    def _meeting(self, room: Stretch) -> list[str]:
+        """Allocations that share bytes with ``room`` and hold readable values."""
+        if room.buffer not in self.planned:
+            return [room.buffer] if room.buffer in self.readable else []
+        begin = self.planned[room.buffer][0] + room.start
+        end = begin + room.size
+        planned, found = self.planned, []
+        for buffer in self.readable:
+            first, last = planned.get(buffer, (0, 0))
+            if (first < end and begin < last) or buffer == room.buffer:
+                found.append(buffer)
+        return found
 
     def free(self, buffer: str) -> None:
         self.freed.add(buffer)
-        for value, place in self.home.items():
-            if place.buffer == buffer:
-                self.ended.setdefault(value, "freed")
+        for value in self.readable.pop(buffer, ()):
+            self.ended[value] = "freed"
 
 
 def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
@@ -147,7 +172,7 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
     arena = _Arena(stretches(graph))
     for op in graph.ops:
         if op.name == "tensor.alloc":
-            arena.allocs[op.result] = op
+            arena.allocate(op)
             continue
         if op.name == "tensor.part":
             continue
@@ -162,7 +187,7 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
         if op.name.startswith("view."):
             place = _view(op, arena.home)
             if place is not None:
-                arena.home[op.result] = place
+                arena.put(op.result, place)
         else:
             if arena.rooms[op.into].buffer in arena.freed:
                 yield f"%{op.result} is written into %{op.into} after it was freed"

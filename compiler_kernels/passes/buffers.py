@@ -44,26 +44,28 @@ class _Lowering:
     counter: int = 0
     joins: Joins = field(default_factory=Joins)
     roots: dict[str, str] = field(default_factory=dict)  # buffer of every outermost concatenation begun so far
+    last_use: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)  # last use of any value known to lie in a buffer
 
     def run(self) -> Graph:
         graph = self.graph
         self.types = graph.types()
         self.joins = find_joins(graph)
         constants = {w.id for w in graph.weights}
+        self.last_use = self._last_uses()
         for value in graph.inputs:
-            self.buffer_of[value.id] = value.id
-        last_use = self._last_uses()
+            self._put(value.id, value.id)
         pending = dict.fromkeys(graph.outputs)
         output_buffers: dict[str, str] = {}
         for index, op in enumerate(graph.ops):
             if op.result in self.joins.joined:
                 self.ops.append(replace(op, name="view.concat"))
             elif op.kind == "reshape" and op.operands[0] not in constants and op.result not in pending:
-                self.buffer_of[op.result] = self.buffer_of[op.operands[0]]
+                self._put(op.result, self.buffer_of[op.operands[0]])
                 self.ops.append(replace(op, name="view.reshape"))
             else:
-                self._place(op, index, last_use, output_buffers, pending)
-            self._free_dead(index, op, last_use)
+                self._place(op, index, output_buffers, pending)
+            self._free_dead(index, op)
         outputs = [self._output(i, vid, output_buffers) for i, vid in enumerate(graph.outputs)]
         return replace(graph, ops=tuple(self.ops), outputs=tuple(outputs))
 
@@ -76,44 +78,46 @@ class _Lowering:
             last.setdefault(op.result, index)
         for out in self.graph.outputs:
             last[out] = len(self.graph.ops)
+        outputs = set(self.graph.outputs)
         for op in reversed(self.graph.ops):
-            if op.kind == "reshape" and op.result not in self.graph.outputs:
+            if op.kind == "reshape" and op.result not in outputs:
                 last[op.operands[0]] = max(last[op.operands[0]], last[op.result])
         return last
 
-    def _buffer_end(self, buffer: str, last_use: dict[str, int]) -> int:
-        return max((last_use[v] for v, b in self.buffer_of.items() if b == buffer and v in last_use), default=-1)
+    def _put(self, value: str, buffer: str) -> None:
+        """``value`` lies in ``buffer``, for good."""
+        self.buffer_of[value] = buffer
+        self.ends[buffer] = max(self.ends.get(buffer, -1), self.last_use.get(value, -1))
 
-    def _place(
-        self, op: Op, index: int, last_use: dict[str, int], output_buffers: dict[str, str], pending: dict[str, None]
-    ) -> None:
+    def _place(self, op: Op, index: int, output_buffers: dict[str, str], pending: dict[str, None]) -> None:
         if op.result in pending and op.result not in output_buffers:
             position = self.graph.outputs.index(op.result)
             into = self._alloc(op.out, output=self.graph.output_names[position], position=position)
             output_buffers[op.result] = into
             self.ops.append(replace(op, into=into))
-            self.buffer_of[op.result] = into
+            self._put(op.result, into)
             return
         if op.result in self.joins.place:
             self.ops.append(replace(op, into=self._part(op)))
             return
+        pointwise = elementwise_operands(op)
         for operand in op.operands:
             buffer = self.buffer_of.get(operand, "")
             if (
                 buffer in self.owned
                 and operand not in self.joins.place
-                and operand in elementwise_operands(op)
+                and operand in pointwise
                 and self.types[operand] == op.out
-                and self._buffer_end(buffer, last_use) == index
+                and self.ends[buffer] == index
                 and not any(self.buffer_of.get(o) == buffer for o in op.operands if o and o != operand)
             ):
                 self.ops.append(replace(op, into=buffer).with_attrs(in_place=True))
-                self.buffer_of[op.result] = buffer
+                self._put(op.result, buffer)
                 return
         into = self._alloc(op.out)
         self.owned.add(into)
         self.ops.append(replace(op, into=into))
-        self.buffer_of[op.result] = into
+        self._put(op.result, into)
 
     def _part(self, op: Op) -> str:
         """A stretch of the buffer of a concatenation, which is allocated with the first of its parts."""
@@ -122,7 +126,8 @@ class _Lowering:
             self.roots[root] = self._alloc(self.types[root])
             self.owned.add(self.roots[root])
             # All members at once, so that the buffer lives until the last use of the last of them.
-            self.buffer_of.update(dict.fromkeys([root, *self.joins.members[root]], self.roots[root]))
+            for member in (root, *self.joins.members[root]):
+                self._put(member, self.roots[root])
         return self._name(Op("tensor.part", (self.roots[root],), "", op.out, make_attrs({"first": start})))
 
     def _alloc(self, ttype: TensorType, output: str = "", position: int = -1) -> str:
@@ -138,10 +143,10 @@ class _Lowering:
         self.ops.append(replace(op, result=name))
         return name
 
-    def _free_dead(self, index: int, op: Op, last_use: dict[str, int]) -> None:
+    def _free_dead(self, index: int, op: Op) -> None:
         touched = dict.fromkeys(self.buffer_of.get(v, "") for v in (*op.operands, op.result))
         for buffer in touched:
-            if buffer in self.owned and self._buffer_end(buffer, last_use) <= index:
+            if buffer in self.owned and self.ends[buffer] <= index:
                 self.ops.append(Op("tensor.free", (buffer,)))
                 self.owned.discard(buffer)
 

@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.graph import Module, Op, Weight
 from compiler_kernels.ir.weights import WeightStore
-from compiler_kernels.passes.fold_batch_norm import drop_unused_weights, fresh_ids
+from compiler_kernels.passes.fold_batch_norm import FreshIds, drop_unused_weights
 from compiler_kernels.passes.infra import PassResult
 from compiler_kernels.passes.measure import rounded
 from compiler_kernels.stage import Json
@@ -48,26 +48,35 @@ class FoldConstants:
     def run(self, module: Module, store: WeightStore) -> PassResult:
         graph = module.main
         notes: list[dict[str, Json]] = []
+        ids = FreshIds(graph, "f")
+        constants = {w.id: w for w in graph.weights}
+        names: dict[str, str] = {}  # of the constants that took the place of results
+        kept: list[Op] = []
+        outputs = set(graph.outputs)
         for op in graph.ops:
-            exact = _evaluate(graph, store, op)
+            if any(o in names for o in op.operands):
+                op = replace(op, operands=tuple(names.get(o, o) for o in op.operands))
+            exact = None if op.result in outputs else _evaluate(constants, store, op)
             if exact is None or not np.all(np.isfinite(exact)):
+                kept.append(op)
                 continue
             values, error = rounded(np.asarray(exact))
-            weight = store.weight(fresh_ids(graph, 1, "f")[0], values)
-            graph = _substitute(graph, op, weight.id)
-            graph = replace(graph, weights=(*graph.weights, weight))
+            weight = store.weight(ids.take(), values)
+            constants[weight.id], names[op.result] = weight, weight.id
+            ids.release(op.result)
             notes.append({"node": op.node, "op": op.kind, **error})
         if not notes:
             return PassResult(module, False)
-        return PassResult(replace(module, graphs=(drop_unused_weights(graph), *module.graphs[1:])), True, tuple(notes))
+        changed = drop_unused_weights(replace(graph, ops=tuple(kept), weights=tuple(constants.values())))
+        return PassResult(replace(module, graphs=(changed, *module.graphs[1:])), True, tuple(notes))
 
 
-def _evaluate(graph: Graph, store: WeightStore, op: Op) -> F64 | None:
-    if op.result in graph.outputs or op.type is None or not op.type.is_static:
+def _evaluate(constants: Mapping[str, Weight], store: WeightStore, op: Op) -> F64 | None:
+    if op.type is None or not op.type.is_static:
         return None
     arrays: list[F64] = []
     for operand in op.operands:
-        weight = graph.weight(operand)
+        weight = constants.get(operand)
         if weight is None or weight.type.dtype != "float32":
             return None
         arrays.append(store.get(weight).astype(np.float64))
@@ -85,10 +94,3 @@ def _evaluate(graph: Graph, store: WeightStore, op: Op) -> F64 | None:
     if op.kind == "concat":
         return np.concatenate(arrays, axis=op.int_("axis"))
     return None
-
-
-def _substitute(graph: Graph, folded: Op, weight_id: str) -> Graph:
-    def renamed(op: Op) -> Op:
-        return replace(op, operands=tuple(weight_id if o == folded.result else o for o in op.operands))
-
-    return replace(graph, ops=tuple(renamed(op) for op in graph.ops if op is not folded))

@@ -6,6 +6,7 @@ The fused body keeps the operations in graph order, each rounded as if unfused, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import ClassVar, Final
 
 from compiler_kernels.ir.graph import Graph, Module, Op
@@ -74,27 +75,47 @@ class _Region:
 
     def grow(self, root: int, taken: set[int]) -> list[int]:
         """Indices of the group of ``root``, ascending; ``taken`` are those of other groups."""
-        best = members = [root]
+        members, inside = [root], {root}
         if self.ops[root].kind not in PRODUCERS:
-            return best
-        inside = {root}
+            return members
+        best = 1
+        candidates: list[int] = []  # readers of members, the lowest first
+        unread: dict[int, int] = {}  # of members that something outside still reads: by how many statements
+        last = root
         while True:
-            candidates = [i for m in members for i in self.readers.get(self.ops[m].result, ()) if i not in inside]
-            if not candidates:
-                return best
-            index = min(candidates)
+            readers = self.readers.get(self.ops[last].result, ())
+            if readers:
+                unread[last] = len(readers)
+            if any(not self._fits(reader, root) for reader in readers):
+                return members[:best]
+            for reader in readers:
+                heappush(candidates, reader)
+            while candidates and candidates[0] in inside:
+                heappop(candidates)
+            # A graph output is read by the outside, whatever joins the group.
+            if not candidates or self.ops[last].result in self.outputs:
+                return members[:best]
+            index = candidates[0]
             if index in taken or not self._joins(index, inside, root):
-                return best
-            members = [*members, index]
+                return members[:best]
+            members.append(index)
             inside.add(index)
-            if self._closed(members, inside):
-                best = members
+            for maker in {self.made[o] for o in self.ops[index].operands if self.made.get(o) in inside}:
+                unread[maker] -= 1
+                if not unread[maker]:
+                    del unread[maker]
+            if not unread:
+                best = len(members)
+            last = index
+
+    def _fits(self, index: int, root: int) -> bool:
+        """Elementwise, of the producer's shape; what does not fit reads from outside the group for good."""
+        op = self.ops[index]
+        return op.kind in ELEMENTWISE and op.out.shape == self.ops[root].out.shape
 
     def _joins(self, index: int, inside: set[int], root: int) -> bool:
-        """Elementwise, of the producer's shape, and not rather part of the group of an earlier operand."""
+        """Whether a fitting operation is not rather part of the group of an earlier operand."""
         op = self.ops[index]
-        if op.kind not in ELEMENTWISE or op.out.shape != self.ops[root].out.shape:
-            return False
         if op.kind == "affine" and self.made.get(op.operands[0]) not in inside:
             return False
         for operand in op.operands:
@@ -109,14 +130,6 @@ class _Region:
         maker = self.ops[self.made[value]]
         alone = len(self.readers[value]) == 1 and value not in self.outputs
         return alone and maker.kind in PRODUCERS and maker.out.shape == op.out.shape
-
-    def _closed(self, members: list[int], inside: set[int]) -> bool:
-        """Every member but the last is read, by members only."""
-        for m in members[:-1]:
-            value = self.ops[m].result
-            if value in self.outputs or not inside.issuperset(self.readers.get(value, ())):
-                return False
-        return True
 
 
 def fused_statement(chain: list[Op]) -> Op:

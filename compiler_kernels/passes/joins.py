@@ -26,7 +26,7 @@ def find_joins(graph: Graph) -> Joins:
     parent: dict[str, tuple[str, int]] = {}
     found = Joins()
     for op in graph.ops:
-        if _whole(op, graph) and all(_free(o, op, makers, parent, graph) for o in op.operands):
+        if _whole(op, makers, graph) and all(_free(o, op, makers, parent, graph) for o in op.operands):
             found.joined.add(op.result)
             start = 0
             for operand in op.operands:
@@ -42,7 +42,7 @@ def find_joins(graph: Graph) -> Joins:
     return found
 
 
-def _whole(op: Op, graph: Graph) -> bool:
+def _whole(op: Op, makers: dict[str, Op], graph: Graph) -> bool:
     """A concatenation of distinct values along the channels of a single blocked image."""
     return (
         op.name == "op.concat"
@@ -51,13 +51,8 @@ def _whole(op: Op, graph: Graph) -> bool:
         and op.out.dims[0] == 1
         and len(set(op.operands)) == len(op.operands)
         and op.result not in graph.outputs
-        and sum(_bytes(op, graph)) == op.out.nbytes
+        and sum(makers[o].out.nbytes for o in op.operands if o in makers) == op.out.nbytes
     )
-
-
-def _bytes(op: Op, graph: Graph) -> list[int]:
-    types = {o.result: o.out for o in graph.ops if o.result in op.operands}
-    return [types[o].nbytes if o in types else 0 for o in op.operands]
 
 
 def _free(value: str, op: Op, makers: dict[str, Op], parent: dict[str, tuple[str, int]], graph: Graph) -> bool:

@@ -45,6 +45,7 @@ class _Assignment:
     copies: dict[tuple[str, str], str] = field(default_factory=dict)
     weights: dict[tuple[str, str, str], Weight] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
+    nodes: dict[str, str] = field(default_factory=dict)  # source node of every value made so far
 
     def run(self) -> Graph:
         graph = self.graph
@@ -81,6 +82,7 @@ class _Assignment:
                 self._need(renamed[operand], wanted.halo.get(operand, (0,) * (len(self.types[operand].dims) - 2)))
         self.kinds[op.result] = wanted.result if wanted else PLAIN
         self.types[op.result] = op.out
+        self.nodes[op.result] = op.node
         inside = tuple(_renamed(o, renamed) for o in op.body)
         self.ops.append(replace(_renamed(op, renamed), body=inside))
 
@@ -98,11 +100,10 @@ class _Assignment:
             result = f"{value}.{kind}"
             while result in self.types:
                 result += "_"
-            node = next((o.node for o in self.ops if o.result == value), "")
             # Blocks of 16 channels at a single position are the plain order already.
             whole = prod(ttype.dims[2:]) == 1 and (ttype.dims[1] % BLOCK == 0 or ttype.dims[0] == 1)
             name = "op.reshape" if have == C16 and kind == PLAIN and whole else "op.relayout"
-            self.ops.append(Op(name, (value,), result, ttype, node=node))
+            self.ops.append(Op(name, (value,), result, ttype, node=self.nodes.get(value, "")))
             self.copies[value, kind] = result
             self.types[result], self.kinds[result] = ttype, kind
         return self.copies[value, kind]

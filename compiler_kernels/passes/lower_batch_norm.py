@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_kernels.errors import UnsupportedError
-from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.graph import Graph, Module, Op, Weight
 from compiler_kernels.ir.weights import WeightStore
-from compiler_kernels.passes.fold_batch_norm import drop_unused_weights, fresh_ids
+from compiler_kernels.passes.fold_batch_norm import FreshIds, drop_unused_weights
 from compiler_kernels.passes.infra import PassResult
 
 
@@ -25,15 +25,22 @@ class LowerBatchNorm:
 
     def run(self, module: Module, store: WeightStore) -> PassResult:
         graph = module.main
-        norms = [op for op in graph.ops if op.name == "op.batch_normalization"]
-        for op in norms:
-            graph = _lower(graph, store, op)
-        if not norms:
+        if not any(op.name == "op.batch_normalization" for op in graph.ops):
             return PassResult(module, False)
-        return PassResult(replace(module, graphs=(drop_unused_weights(graph),)), True)
+        ids = FreshIds(graph, "n")
+        ops: list[Op] = []
+        made: list[Weight] = []
+        for op in graph.ops:
+            if op.name == "op.batch_normalization":
+                a, b = _constants(graph, store, op, ids)
+                op = replace(op, name="op.affine", operands=(op.operands[0], a.id, b.id), attrs=())
+                made += [a, b]
+            ops.append(op)
+        changed = replace(graph, ops=tuple(ops), weights=(*graph.weights, *made))
+        return PassResult(replace(module, graphs=(drop_unused_weights(changed),)), True)
 
 
-def _lower(graph: Graph, store: WeightStore, op: Op) -> Graph:
+def _constants(graph: Graph, store: WeightStore, op: Op, ids: FreshIds) -> tuple[Weight, Weight]:
     arrays = []
     for operand in op.operands[1:]:
         weight = graph.weight(operand)
@@ -42,9 +49,5 @@ def _lower(graph: Graph, store: WeightStore, op: Op) -> Graph:
         arrays.append(store.get(weight).astype(np.float64))
     scale, shift, mean, var = arrays
     a = scale / np.sqrt(var + op.float_("epsilon"))
-    names = fresh_ids(graph, 2, "n")
-    new_a = store.weight(names[0], a.astype(np.float32))
-    new_b = store.weight(names[1], (shift - mean * a).astype(np.float32))
-    affine = replace(op, name="op.affine", operands=(op.operands[0], new_a.id, new_b.id), attrs=())
-    ops = tuple(affine if o is op else o for o in graph.ops)
-    return replace(graph, ops=ops, weights=(*graph.weights, new_a, new_b))
+    new_a = store.weight(ids.take(), a.astype(np.float32))
+    return new_a, store.weight(ids.take(), (shift - mean * a).astype(np.float32))

@@ -7,7 +7,10 @@ Greedy by size with the lowest gap that fits (the "greedy by size for offset cal
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar, Final
+
+import numpy as np
 
 from compiler_kernels.ir.graph import Graph, Module, Op
 from compiler_kernels.ir.weights import WeightStore
@@ -25,9 +28,6 @@ class Lifetime:
     size: int
     begin: int
     end: int
-
-    def overlaps(self, other: Lifetime) -> bool:
-        return self.begin <= other.end and other.begin <= self.end
 
 
 def lifetimes(graph: Graph) -> list[Lifetime]:
@@ -47,19 +47,28 @@ def lifetimes(graph: Graph) -> list[Lifetime]:
 
 def place(buffers: list[Lifetime]) -> tuple[dict[str, int], int]:
     """Byte offset of each buffer and the arena size."""
-    placed: list[tuple[Lifetime, int]] = []
-    for buffer in sorted(buffers, key=lambda b: (-b.size, b.begin, b.id)):
+    order = sorted(buffers, key=lambda b: (-b.size, b.begin, b.id))
+    begins = np.array([b.begin for b in order], dtype=np.int64)
+    ends = np.array([b.end for b in order], dtype=np.int64)
+    starts = np.zeros(len(order), dtype=np.int64)
+    for index, buffer in enumerate(order):
+        alive = np.flatnonzero((begins[:index] <= buffer.end) & (ends[:index] >= buffer.begin))
         offset = 0
-        for other, start in sorted(placed, key=lambda item: item[1]):
-            if buffer.overlaps(other) and offset < start + other.size and start < offset + buffer.size:
-                offset = start + other.size
-        placed.append((buffer, offset))
-    return {b.id: o for b, o in placed}, max((o + b.size for b, o in placed), default=0)
+        for at in alive[np.argsort(starts[alive], kind="stable")].tolist():
+            start, end = int(starts[at]), int(starts[at]) + order[at].size
+            if start >= offset + buffer.size:
+                break  # so do all that follow
+            if offset < end:
+                offset = end
+        starts[index] = offset
+    offsets = {b.id: int(start) for b, start in zip(order, starts, strict=True)}
+    return offsets, max((offsets[b.id] + b.size for b in order), default=0)
 
 
 def lower_bound(buffers: list[Lifetime]) -> int:
     """Largest sum of simultaneously live buffers: no plan can use less."""
-    return max((sum(b.size for b in buffers if b.begin <= t.begin <= b.end) for t in buffers), default=0)
+    changes = sorted([(b.begin, b.size) for b in buffers] + [(b.end + 1, -b.size) for b in buffers])
+    return max(accumulate(size for _, size in changes), default=0)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class _Lowering:
     types: dict[str, TensorType] = field(default_factory=dict)
     makers: dict[str, Op] = field(default_factory=dict)
     uses: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, Op] = field(default_factory=dict)  # the first of every value
     packed: dict[tuple[str, str], Weight] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)  # moves that a product before them writes through
@@ -80,6 +81,7 @@ class _Lowering:
         graph = self.graph
         self.types, self.uses = graph.types(), graph.uses()
         self.makers = {op.result: op for op in graph.ops}
+        self.readers = {o: op for op in reversed(graph.ops) for o in op.operands}
         for op in graph.ops:
             if op.result in self.skipped:
                 continue
@@ -159,7 +161,7 @@ class _Lowering:
         found: list[Op] = []
         last, best = op, 0
         while self.uses.get(last.result) == 1 and last.result not in self.graph.outputs:
-            reader = next((o for o in self.graph.ops if last.result in o.operands), None)
+            reader = self.readers.get(last.result)
             if reader is None or reader.name not in ("op.transpose", "op.reshape") or reader.out.layout:
                 break
             found.append(reader)

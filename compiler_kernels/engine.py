@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler_kernels.errors import RefusedError, UnsupportedError, UsageError
+from compiler_kernels.ir.dtypes import BY_ONNX, DTYPES, numpy_dtype
 from compiler_kernels.targets.registry import resolve_target, runs_natively
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 _RUN_STEP = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
-_CANONICAL_NAN = np.uint32(0x7FC00000)
 
 
 class _Tensor(ctypes.Structure):
@@ -30,8 +30,8 @@ class _Tensor(ctypes.Structure):
         ("finite", ctypes.c_int),
         ("has_lo", ctypes.c_int),
         ("has_hi", ctypes.c_int),
-        ("lo", ctypes.c_float),
-        ("hi", ctypes.c_float),
+        ("lo", ctypes.c_double),
+        ("hi", ctypes.c_double),
     )
 
 
@@ -81,13 +81,15 @@ class _Instance(ctypes.Structure):
 
 @dataclass(frozen=True)
 class EngineTensor:
-    """One input or output: name in the model, static shape, and the policy's guards (bounds ``None`` = unbounded)."""
+    """One input or output: name in the model, static shape, the policy's guards (bounds ``None`` = unbounded) and the
+    element type (NumPy name; ``bfloat16`` arrays are those of ml_dtypes)."""
 
     name: str
     shape: tuple[int, ...]
     finite: bool
     low: float | None
     high: float | None
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -140,14 +142,14 @@ class Engine:
         self.isa = self.isas[chosen]
         self.steps = tuple(_step(raw.variants[chosen].steps[s]) for s in range(raw.step_count))
         self._step_calls = [_RUN_STEP(raw.variants[chosen].steps[s].run) for s in range(raw.step_count)]
-        self._input_views = [_view(raw.input_buffers[i], t.shape) for i, t in enumerate(self.inputs)]
-        self._output_views = [_view(raw.output_buffers[i], t.shape) for i, t in enumerate(self.outputs)]
+        self._input_views = [_view(raw.input_buffers[i], t) for i, t in enumerate(self.inputs)]
+        self._output_views = [_view(raw.output_buffers[i], t) for i, t in enumerate(self.outputs)]
         self._infer = raw.infer
 
     def run(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> dict[str, Array]:
         """Outputs by name for ``inputs`` by name (or one array where the engine has one input).
 
-        Arrays are float32 of exactly the compiled shapes. NaN in the outputs is canonical (0x7fc00000). ``UsageError``
+        Arrays are of exactly the compiled types and shapes. NaN in the outputs is canonical. ``UsageError``
         for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value.
         """
         self.set_inputs(inputs)
@@ -173,9 +175,9 @@ class Engine:
             if tensor.name not in inputs:
                 raise UsageError(f"input {tensor.name!r} is missing: give an array of shape {tensor.shape}")
             array = np.asarray(inputs[tensor.name])
-            if array.dtype != np.float32 or array.shape != tensor.shape:
+            if array.dtype != numpy_dtype(tensor.dtype) or array.shape != tensor.shape:
                 raise UsageError(
-                    f"input {tensor.name!r} is {array.dtype} {array.shape} where the engine takes float32 "
+                    f"input {tensor.name!r} is {array.dtype} {array.shape} where the engine takes {tensor.dtype} "
                     f"{tensor.shape}: convert it, or compile the model for this shape"
                 )
             arrays.append(array)
@@ -195,7 +197,8 @@ class Engine:
         found: dict[str, Array] = {}
         for tensor, view in zip(self.outputs, self._output_views, strict=True):
             value = view.copy()
-            value.view(np.uint32)[np.isnan(value)] = _CANONICAL_NAN
+            if DTYPES[tensor.dtype].kind == "float":
+                value[np.isnan(value)] = np.nan  # NumPy's and ml_dtypes' NaN are the canonical ones
             found[tensor.name] = value
         return found
 
@@ -215,31 +218,33 @@ def load_engine(path: str | os.PathLike[str]) -> Engine:
 def _describe(raw: _Tensor) -> EngineTensor:
     low = float(raw.lo) if raw.has_lo else None
     high = float(raw.hi) if raw.has_hi else None
-    return EngineTensor(bytes(raw.name).decode(), tuple(raw.shape[: raw.rank]), bool(raw.finite), low, high)
+    shape, dtype = tuple(raw.shape[: raw.rank]), BY_ONNX[raw.dtype].name
+    return EngineTensor(bytes(raw.name).decode(), shape, bool(raw.finite), low, high, dtype)
 
 
 def _step(raw: _Step) -> Step:
     return Step(bytes(raw.kernel).decode(), int(raw.items), bytes(raw.node).decode("utf-8", "replace"))
 
 
-def _view(address: int, shape: tuple[int, ...]) -> Array:
+def _view(address: int, tensor: EngineTensor) -> Array:
     """The engine's buffer as an array without a copy."""
-    count = int(np.prod(shape, dtype=np.int64))
-    buffer = (ctypes.c_float * max(count, 1)).from_address(address)
-    flat: Array = np.ctypeslib.as_array(buffer)
-    return flat[:count].reshape(shape)
+    count = int(np.prod(tensor.shape, dtype=np.int64))
+    buffer = (ctypes.c_ubyte * (max(count, 1) * DTYPES[tensor.dtype].nbytes)).from_address(address)
+    flat: Array = np.ctypeslib.as_array(buffer).view(numpy_dtype(tensor.dtype))
+    return flat[:count].reshape(tensor.shape)
 
 
 def _guard(kind: str, tensor: EngineTensor, values: Array) -> None:
     """The guards of runtime/cuvil_guard.c: bounds are inclusive, and NaN lies in no range."""
     broken = np.zeros(values.shape, bool)
     if tensor.finite:
-        broken |= ~np.isfinite(values)
+        broken |= ~np.isfinite(values.astype(np.float64))
     with np.errstate(invalid="ignore"):
+        wide = values.astype(np.float64)
         if tensor.low is not None:
-            broken |= ~(values >= np.float32(tensor.low))
+            broken |= ~(wide >= tensor.low)
         if tensor.high is not None:
-            broken |= ~(values <= np.float32(tensor.high))
+            broken |= ~(wide <= tensor.high)
     if broken.any():
         first = tuple(int(i) for i in np.argwhere(broken)[0])
         raise RefusedError(

@@ -92,6 +92,13 @@ def output_file_stem(engine_outputs: dict[str, Array], name: str) -> Array:
     return engine_outputs[safe]
 
 
+def words(values: Array) -> npt.NDArray[Any]:
+    """The bits of ``values``, flat, as unsigned integers of the element's size."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    bits: npt.NDArray[Any] = flat.view(f"<u{flat.dtype.itemsize}")
+    return bits
+
+
 def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     frozen = load_graph(inputs["frozen_graph/frozen_graph.json"].data, inputs["frozen_graph/weights.bin"].data)
     source = load_graph(inputs["ir_l0/ir_l0.json"].data, inputs["ir_l0/weights.bin"].data)
@@ -102,7 +109,7 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     count = wanted if isinstance(wanted, int) and wanted > 0 else automatic_count(frozen)
     shapes = {t.name: t.shape for t in frozen.inputs}
     bounds = {name: guard.range for name, guard in policy.inputs.items()}
-    sets = make_inputs(shapes, bounds, count, seed=20261130)
+    sets = make_inputs(shapes, bounds, count, seed=20261130, dtypes={t.name: t.dtype for t in frozen.inputs})
     peer = None
     if config["onnxruntime"] is not None:
         peer = OnnxRuntimePeer(inputs["source_model/model.onnx"].data, shapes)
@@ -132,7 +139,7 @@ def _grade(prefix: tuple[str, ...] | None) -> str:
 def _compare(
     frozen: RefGraph,
     source: RefGraph,
-    sets: list[dict[str, npt.NDArray[np.float32]]],
+    sets: list[dict[str, Array]],
     engine: bytes,
     prefix: tuple[str, ...] | None,
     peer: OnnxRuntimePeer | None,
@@ -153,18 +160,20 @@ def _compare(
             wide = run(source, one, "float64", keep="all") if measured else {}
             truth = {n.tensor: v for n, v in _by_node(source, wide)}
             for tensor, node in measured.items():
-                if tensor in truth and truth[tensor].shape == values[node.output].shape:
+                real = node.dtype in ("float32", "float64", "float16")
+                if real and tensor in truth and truth[tensor].shape == values[node.output].shape:
                     other = others.get(tensor)
                     usable = other if other is not None and other.shape == values[node.output].shape else None
                     table.add(tensor, node.op, truth[tensor], values[node.output], usable)
             produced = runner_.run(dict(one)) if runner_ is not None else {}
             for value_id, name in frozen.outputs:
-                expected = np.asarray(values[value_id], dtype="<f4")
+                expected = np.ascontiguousarray(values[value_id])
                 digests.append({"input": index, "output": name, "sha3_512": sha3_512_hex(expected.tobytes())})
                 if runner_ is None:
                     continue
-                got = np.asarray(output_file_stem(produced, name), dtype="<f4")
-                wrong = np.flatnonzero(got.view("<u4").reshape(-1) != expected.view("<u4").reshape(-1))
+                wanted = words(expected)
+                got = words(output_file_stem(produced, name))
+                wrong = np.flatnonzero(got != wanted) if got.shape == wanted.shape else np.arange(wanted.size)
                 compared += expected.size
                 differing += wrong.size
                 if wrong.size and first_difference is None:
@@ -173,8 +182,8 @@ def _compare(
                         "input": index,
                         "output": name,
                         "index": at,
-                        "engine": f"0x{int(got.view('<u4').reshape(-1)[at]):08x}",
-                        "reference": f"0x{int(expected.view('<u4').reshape(-1)[at]):08x}",
+                        "engine": f"0x{int(got[at]):0{2 * got.itemsize}x}" if at < got.size else "absent",
+                        "reference": f"0x{int(wanted[at]):0{2 * wanted.itemsize}x}",
                     }
     verdict = "not executed" if prefix is None else ("failed" if differing else "passed")
     return {

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from evidence.reference.graph import storage
+from evidence.reference.typed import to_bfloat16
+
 F32 = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 Range = tuple[float, float] | None
 SPECIAL_INPUTS = 3
 """How many of a build's inputs are special rather than random, when there are more than that."""
@@ -47,17 +52,41 @@ def special(shape: Sequence[int], bounds: Range, number: int) -> F32:
     return scaled if bounds is None else np.clip(np.abs(scaled) % np.float32(1.0), np.float32(low), np.float32(high))
 
 
+def converted(values: F32, dtype: str, bounds: Range, seed: Sequence[int]) -> Array:
+    """``values`` as another element type. Integers are drawn anew: over the range, all of an 8-bit type, else 0 to 3,
+    which is a valid index, length or label almost everywhere."""
+    kind = storage(dtype).kind
+    if kind == "V":
+        return to_bfloat16(values.astype(np.float64))
+    if kind == "f":
+        return values.astype(storage(dtype))
+    if kind == "b":
+        return np.asarray(values > np.float32(np.median(values)))
+    info = np.iinfo(dtype)
+    low, high = bounds if bounds is not None else (info.min, info.max) if info.bits == 8 else (0, 3)
+    drawn = np.floor(low + (high - low + 1) * uniform24(values.size, seed)).reshape(values.shape)
+    return np.clip(drawn, max(low, info.min), min(high, info.max)).astype(dtype)
+
+
 def make_inputs(
-    shapes: Mapping[str, Sequence[int]], bounds: Mapping[str, Range], count: int, seed: int
-) -> list[dict[str, F32]]:
-    """``count`` sets of inputs by name; the first three are the special ones when there are more."""
+    shapes: Mapping[str, Sequence[int]],
+    bounds: Mapping[str, Range],
+    count: int,
+    seed: int,
+    dtypes: Mapping[str, str] | None = None,
+) -> list[dict[str, Array]]:
+    """``count`` sets of inputs by name, float32 unless ``dtypes`` says otherwise; the first three are the special ones
+    when there are more."""
     sets = []
     for index in range(count):
-        one: dict[str, F32] = {}
+        one: dict[str, Array] = {}
         for position, (name, shape) in enumerate(shapes.items()):
             if count > SPECIAL_INPUTS and index < SPECIAL_INPUTS:
                 one[name] = special(shape, bounds.get(name), index)
             else:
                 one[name] = tensor(shape, bounds.get(name), [seed, index, position])
+            dtype = (dtypes or {}).get(name, "float32")
+            if dtype != "float32":
+                one[name] = converted(one[name], dtype, bounds.get(name), [seed, index, position, 1])
         sets.append(one)
     return sets

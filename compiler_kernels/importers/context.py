@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from compiler_kernels.errors import IRError, UsageError
 from compiler_kernels.importers.node import Node
+from compiler_kernels.ir.dtypes import DTYPES, HALVES, numpy_dtype
 from compiler_kernels.ir.graph import Attr, Op, TensorType, Weight, make_attrs
-from compiler_kernels.ir.ops import infer
+from compiler_kernels.ir.ops import FINITE, infer
 from compiler_kernels.ir.weights import WeightStore
 
 Array = NDArray[Any]
@@ -96,19 +97,19 @@ class Context:
         return index < len(outputs) and outputs[index] in self.live
 
     # writing ---------------------------------------------------------------------------------------------------------
-    def operand(self, tensor: Tensor) -> str:
-        """Value id of ``tensor``; a constant becomes a weight, once per content and type.
+    def operand(self, tensor: Tensor, kind: str = "") -> str:
+        """Value id of ``tensor`` as an operand of L0 operation ``kind``; a constant becomes a weight, once per content
+        and type.
 
-        ``UnsupportedError`` for anything but float32, ``UsageError`` for a NaN or an infinity.
+        ``UnsupportedError`` for an element type that is not compiled, ``UsageError`` for a NaN or an infinity among
+        the weights of a sum of products (``FINITE``): skipped and executed padding taps would differ.
         """
-        if tensor.type.dtype != "float32":
+        if tensor.type.dtype not in DTYPES:
             label = f" {tensor.name!r}" if tensor.name else ""
-            self.at.unsupported(
-                f"computes on the {tensor.type.dtype} tensor{label}; only float32 data is compiled so far"
-            )
+            self.at.unsupported(f"computes on the {tensor.type.dtype} tensor{label}, a type that is not compiled")
         if tensor.const is None:
             return tensor.id
-        if not np.isfinite(tensor.const).all():
+        if kind in FINITE and tensor.const.dtype.kind == "f" and not np.isfinite(tensor.const).all():
             bad = int(np.flatnonzero(~np.isfinite(tensor.const.reshape(-1)))[0])
             raise UsageError(
                 f"constant {tensor.name or self.at.name!r} used by {self.at.where} holds a NaN or an infinity at "
@@ -131,8 +132,11 @@ class Context:
         found = list(operands)
         while found and found[-1] is None:
             found.pop()
-        ids = tuple("" if t is None else self.operand(t) for t in found)
-        declared = None if shape is None else TensorType(tuple(int(d) for d in shape))
+        ids = tuple("" if t is None else self.operand(t, kind) for t in found)
+        declared = None
+        if shape is not None:
+            assert found and found[0] is not None
+            declared = TensorType(tuple(int(d) for d in shape), found[0].type.dtype)
         try:
             result = infer(kind, [None if t is None else t.type for t in found], attrs or {}, declared)
         except IRError as error:
@@ -186,5 +190,18 @@ class Context:
             self.at.invalid(f"crops {list(x.shape)} to {sizes}")
         return self.slice(x, begins, [1] * x.rank, sizes)
 
-    def scalar(self, value: float) -> Tensor:
-        return constant(np.array(value, dtype=np.float32))
+    def scalar(self, value: float, dtype: str = "float32") -> Tensor:
+        return constant(np.array(value, dtype=numpy_dtype(dtype)))
+
+    def cast(self, x: Tensor, to: str) -> Tensor:
+        """``x`` in element type ``to``: no operation where nothing changes."""
+        return x if x.type.dtype == to else self.emit("cast", [x], {"to": to})
+
+    def wide(self, index: int) -> Tensor:
+        """Input ``index`` as an operand of arithmetic: float16 and bfloat16 widen to float32, which is exact."""
+        x = self.tensor(index)
+        return self.cast(x, "float32") if x.type.dtype in HALVES else x
+
+    def narrow(self, x: Tensor, like: Tensor) -> Tensor:
+        """``x`` rounded to the element type of ``like`` where that is a half type: the other half of :meth:`wide`."""
+        return self.cast(x, like.type.dtype) if like.type.dtype in HALVES else x

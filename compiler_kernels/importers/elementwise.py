@@ -18,6 +18,16 @@ _UNARY = {
     for name in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor", "Ceil")
 } | {"HardSwish": "hard_swish", "Softplus": "softplus"}
 _BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+_COMPARISONS = {
+    "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_or_equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_or_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+}
 # float attributes with ONNX's defaults
 _PARAMETRIC: dict[str, tuple[str, dict[str, float]]] = {
     "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
@@ -28,17 +38,30 @@ _CHAINS = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}
 
 
 def unary(ctx: Context) -> None:
-    ctx.bind(ctx.emit(_UNARY[ctx.at.op], [ctx.tensor(0)]))
+    ctx.bind(ctx.narrow(ctx.emit(_UNARY[ctx.at.op], [ctx.wide(0)]), ctx.tensor(0)))
 
 
 def parametric(ctx: Context) -> None:
     kind, defaults = _PARAMETRIC[ctx.at.op]
     attrs: dict[str, Attr] = {key: ctx.at.float_(key, value) for key, value in defaults.items()}
-    ctx.bind(ctx.emit(kind, [ctx.tensor(0)], attrs))
+    ctx.bind(ctx.narrow(ctx.emit(kind, [ctx.wide(0)], attrs), ctx.tensor(0)))
 
 
 def binary(ctx: Context) -> None:
-    ctx.bind(ctx.emit(_BINARY[ctx.at.op], [ctx.tensor(0), ctx.tensor(1)]))
+    ctx.bind(ctx.narrow(ctx.emit(_BINARY[ctx.at.op], [ctx.wide(0), ctx.wide(1)]), ctx.tensor(0)))
+
+
+def compare(ctx: Context) -> None:
+    """Comparisons and logical operations; the result is bool."""
+    ctx.bind(ctx.emit(_COMPARISONS[ctx.at.op], [ctx.wide(0), ctx.wide(1)]))
+
+
+def logical_not(ctx: Context) -> None:
+    ctx.bind(ctx.emit("logical_not", [ctx.tensor(0)]))
+
+
+def where(ctx: Context) -> None:
+    ctx.bind(ctx.emit("where", [ctx.tensor(0), ctx.tensor(1), ctx.tensor(2)]))
 
 
 def power(ctx: Context) -> None:
@@ -53,18 +76,18 @@ def power(ctx: Context) -> None:
 
 
 def prelu(ctx: Context) -> None:
-    ctx.bind(ctx.emit("prelu", [ctx.tensor(0), ctx.tensor(1)]))
+    ctx.bind(ctx.narrow(ctx.emit("prelu", [ctx.wide(0), ctx.wide(1)]), ctx.tensor(0)))
 
 
 def chain(ctx: Context) -> None:
     """Variadic Sum, Mean, Max, Min: left to right; Mean then divides by the number of operands."""
     count = len(ctx.at.inputs)
-    total = ctx.tensor(0)
+    total = ctx.wide(0)
     for index in range(1, count):
-        total = ctx.emit(_CHAINS[ctx.at.op], [total, ctx.tensor(index)])
+        total = ctx.emit(_CHAINS[ctx.at.op], [total, ctx.wide(index)])
     if ctx.at.op == "Mean" and count > 1:
-        total = ctx.emit("div", [total, ctx.scalar(count)])
-    ctx.bind(total)
+        total = ctx.emit("div", [total, ctx.scalar(count, total.type.dtype)])
+    ctx.bind(ctx.narrow(total, ctx.tensor(0)))
 
 
 def clip(ctx: Context) -> None:
@@ -110,6 +133,9 @@ IMPORTERS: dict[str, Callable[[Context], None]] = {
     **dict.fromkeys(_PARAMETRIC, parametric),
     **dict.fromkeys(_BINARY, binary),
     **dict.fromkeys(_CHAINS, chain),
+    **dict.fromkeys(_COMPARISONS, compare),
+    "Not": logical_not,
+    "Where": where,
     "Pow": power,
     "PRelu": prelu,
     "Clip": clip,

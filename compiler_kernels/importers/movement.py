@@ -8,6 +8,7 @@ from math import prod
 from compiler_kernels.importers.algebra import axis_of
 from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.importers.node import f32
+from compiler_kernels.ir.dtypes import BY_ONNX
 
 
 def identity(ctx: Context) -> None:
@@ -24,11 +25,15 @@ def dropout(ctx: Context) -> None:
 
 
 def cast(ctx: Context) -> None:
-    """Constants are cast while importing (folding.py); at run time only float32 to float32 exists."""
+    """To any compiled type; CastLike takes the type of its second input."""
     x = ctx.tensor(0)
-    if x.type.dtype != "float32" or ctx.at.int_("to", 1) != 1:
-        ctx.at.unsupported(f"casts the run-time tensor {ctx.at.inputs[0]!r}; only float32 data is compiled so far")
-    ctx.bind(x)
+    if ctx.at.op == "CastLike":
+        ctx.bind(ctx.cast(x, ctx.tensor(1).type.dtype))
+        return
+    to = BY_ONNX.get(ctx.at.int_("to", 1))
+    if to is None:
+        ctx.at.unsupported(f"casts to ONNX element type {ctx.at.int_('to', 1)}, which is not compiled")
+    ctx.bind(ctx.cast(x, to.name))
 
 
 def reshape(ctx: Context) -> None:
@@ -230,6 +235,7 @@ IMPORTERS: dict[str, Callable[[Context], None]] = {
     "Identity": identity,
     "Dropout": dropout,
     "Cast": cast,
+    "CastLike": cast,
     "Reshape": reshape,
     "Flatten": flatten,
     "Squeeze": squeeze,

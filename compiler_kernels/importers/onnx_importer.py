@@ -1,4 +1,4 @@
-"""ONNX file to L0 module. Opsets 7 to the newest the onnx package knows, float32 data, static shapes after pinning."""
+"""ONNX file to L0 module. Opsets 7 to the newest the onnx package knows; static shapes after pinning."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from compiler_kernels.importers.folding import fold, to_array
 from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
 from compiler_kernels.importers.node import Node, make_node
 from compiler_kernels.importers.signature import declared_type, identifier, pin
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Module, TensorType, Value
 from compiler_kernels.ir.text import format_type
 from compiler_kernels.ir.weights import WeightStore
@@ -93,9 +94,10 @@ def _live(nodes: list[Node], outputs: list[str]) -> frozenset[str]:
 def _inputs(ctx: Context, types: Mapping[str, TensorType]) -> list[Value]:
     values: list[Value] = []
     for name, found in types.items():
-        if found.dtype != "float32":
+        if found.dtype not in DTYPES:
             raise UnsupportedError(
-                f"input {name!r} is {format_type(found)}; only float32 inputs are compiled so far, so convert the model"
+                f"input {name!r} is {format_type(found)}, an element type that is not compiled; the types are "
+                f"{', '.join(DTYPES)}"
             )
         value = Value(identifier(name, [v.id for v in values]), found, name)
         values.append(value)
@@ -135,16 +137,16 @@ def _import_node(ctx: Context, node: Node) -> None:
 
 
 def _check_outputs(ctx: Context, graph: onnx.GraphProto, filename: str) -> None:
-    """Outputs exist, are float32, and agree with the fixed sizes the model declares for them."""
+    """Outputs exist, are of a compiled type, and agree with the fixed sizes the model declares for them."""
     if not graph.output:
         raise UsageError(f"{filename}: the model has no output")
     for info in graph.output:
         found = ctx.tensors.get(info.name)
         if found is None:
             raise UsageError(f"{filename}: nothing in the model computes the output {info.name!r}")
-        if found.type.dtype != "float32":
+        if found.type.dtype not in DTYPES:
             raise UnsupportedError(
-                f"output {info.name!r} is {format_type(found.type)}; only float32 outputs are compiled so far"
+                f"output {info.name!r} is {format_type(found.type)}, an element type that is not compiled"
             )
         stated = declared_type(info)
         if stated is None:

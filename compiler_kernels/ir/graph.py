@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.layout import Layout, parse_layout
 
 Attr = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -15,7 +16,7 @@ Dim = int | str
 
 ANONYMOUS: Final = "?"
 LEVELS: Final = ("l0", "frozen", "l1", "l2")
-DTYPE_BYTES: Final[Mapping[str, int]] = {"float32": 4, "int32": 4, "int64": 8, "bool": 1, "uint8": 1, "int8": 1}
+DTYPE_BYTES: Final[Mapping[str, int]] = {name: row.nbytes for name, row in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,11 @@ class Op:
     def float_(self, key: str) -> float:
         value = self.attr(key)
         assert isinstance(value, float)
+        return value
+
+    def number(self, key: str) -> int | float:
+        value = self.attr(key)
+        assert isinstance(value, int | float)
         return value
 
     def str_(self, key: str) -> str:

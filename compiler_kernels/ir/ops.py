@@ -9,16 +9,20 @@ from typing import Final
 
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir import shapes, shapes_move, shapes_recurrent, shapes_window
+from compiler_kernels.ir.dtypes import ANY, COMPUTED, NUMBERS
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site
 
-KINDS: Final = ("bool", "int", "float", "str", "ints", "floats")
+KINDS: Final = ("bool", "int", "float", "number", "str", "ints", "floats")
+"""``number`` is an int for an integer or bool tensor and a float for a floating-point one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
     """``most`` is ``None`` for a variadic operation. ``attrs`` maps each attribute to one of ``KINDS``; a trailing
-    ``?`` marks one that may be absent. ``declared`` says that the result type is input to the rule, not its output."""
+    ``?`` marks one that may be absent. ``declared`` says that the result type is input to the rule, not its output.
+    ``operands`` gives each operand's element type, the last entry standing for all further ones: ``T`` is the one type
+    all such operands share, out of ``domain``; anything else is a type or a ``|``-separated choice of types."""
 
     kind: str
     least: int
@@ -26,6 +30,8 @@ class OpSpec:
     attrs: Mapping[str, str]
     rule: Callable[[Site], TensorType]
     declared: bool = False
+    domain: Sequence[str] = ("float32",)
+    operands: str = "T"
 
 
 _WINDOW: Final = {"strides": "ints", "dilations": "ints", "pads": "ints"}
@@ -39,10 +45,8 @@ _RESIZE: Final = {
     "extrapolation_value": "float",
     "exclude_outside": "bool",
 }
-_PLAIN: Final = (
-    "relu sigmoid tanh erf exp log sqrt neg abs reciprocal floor ceil hard_swish softplus "
-    "leaky_relu:alpha elu:alpha hard_sigmoid:alpha,beta"
-)
+_PLAIN: Final = "sigmoid tanh erf exp log hard_swish softplus leaky_relu:alpha elu:alpha hard_sigmoid:alpha,beta"
+_COMPARISONS: Final = "equal less less_or_equal greater greater_or_equal"
 _NORM: Final = {"epsilon": "float"}
 _SCAN: Final = {"reverse": "bool", "clip": "float?"}
 _MOVE, _WIN = shapes_move, shapes_window
@@ -61,19 +65,19 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("log_softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("gelu", 1, 1, {"approximate": "str"}, shapes.unary),
-        OpSpec("clip", 1, 1, {"lo": "float?", "hi": "float?"}, shapes.unary),
+        OpSpec("clip", 1, 1, {"lo": "number?", "hi": "number?"}, shapes.unary, domain=NUMBERS),
         OpSpec("prelu", 2, 2, {}, shapes.prelu),
         OpSpec("batch_normalization", 5, 5, _NORM, shapes.per_channel),
         OpSpec("instance_normalization", 3, 3, _NORM, shapes.per_channel),
         OpSpec("group_normalization", 3, 3, {**_NORM, "num_groups": "int"}, shapes.per_channel),
         OpSpec("layer_normalization", 2, 3, {**_NORM, "axis": "int"}, shapes.layer_normalization),
         OpSpec("resize", 1, 1, _RESIZE, _WIN.resize, declared=True),
-        OpSpec("concat", 1, None, {"axis": "int"}, _MOVE.concat),
-        OpSpec("pad", 1, 1, {"mode": "str", "pads": "ints", "value": "float"}, _MOVE.pad),
-        OpSpec("slice", 1, 1, {"starts": "ints", "steps": "ints"}, _MOVE.slice_, declared=True),
-        OpSpec("transpose", 1, 1, {"perm": "ints"}, _MOVE.transpose),
-        OpSpec("reshape", 1, 1, {}, _MOVE.reshape, declared=True),
-        OpSpec("expand", 1, 1, {}, _MOVE.expand, declared=True),
+        OpSpec("concat", 1, None, {"axis": "int"}, _MOVE.concat, domain=ANY),
+        OpSpec("pad", 1, 1, {"mode": "str", "pads": "ints", "value": "number"}, _MOVE.pad, domain=ANY),
+        OpSpec("slice", 1, 1, {"starts": "ints", "steps": "ints"}, _MOVE.slice_, declared=True, domain=ANY),
+        OpSpec("transpose", 1, 1, {"perm": "ints"}, _MOVE.transpose, domain=ANY),
+        OpSpec("reshape", 1, 1, {}, _MOVE.reshape, declared=True, domain=ANY),
+        OpSpec("expand", 1, 1, {}, _MOVE.expand, declared=True, domain=ANY),
         OpSpec("lstm", 3, 7, {**_SCAN, "state": "str", "input_forget": "bool"}, shapes_recurrent.recurrent),
         OpSpec("gru", 3, 5, {**_SCAN, "linear_before_reset": "bool"}, shapes_recurrent.recurrent),
         OpSpec("rnn", 3, 5, _SCAN, shapes_recurrent.recurrent),
@@ -81,7 +85,17 @@ def _table() -> dict[str, OpSpec]:
     for entry in _PLAIN.split():
         kind, _, attrs = entry.partition(":")
         rows.append(OpSpec(kind, 1, 1, {a: "float" for a in attrs.split(",") if a}, shapes.unary))
-    rows += [OpSpec(kind, 2, 2, {}, shapes.binary) for kind in "add sub mul div min max pow".split()]
+    rows += [OpSpec(kind, 1, 1, {}, shapes.unary, domain=NUMBERS) for kind in "relu neg abs".split()]
+    rows += [OpSpec(kind, 1, 1, {}, shapes.unary, domain=COMPUTED) for kind in "sqrt reciprocal floor ceil".split()]
+    rows += [OpSpec(kind, 2, 2, {}, shapes.binary, domain=NUMBERS) for kind in "add sub mul div min max".split()]
+    rows += [OpSpec(kind, 2, 2, {}, shapes.compare, domain=(*NUMBERS, "bool")) for kind in _COMPARISONS.split()]
+    rows += [OpSpec(f"logical_{kind}", 2, 2, {}, shapes.binary, domain=("bool",)) for kind in "and or xor".split()]
+    rows += [
+        OpSpec("logical_not", 1, 1, {}, shapes.unary, domain=("bool",)),
+        OpSpec("pow", 2, 2, {}, shapes.binary),
+        OpSpec("cast", 1, 1, {"to": "str"}, shapes.cast, domain=ANY),
+        OpSpec("where", 3, 3, {}, shapes.where, domain=ANY, operands="bool T T"),
+    ]
     reduced = {"axes": "ints", "keepdims": "bool"}
     rows += [OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction) for kind in "mean sum max min".split()]
     return {row.kind: row for row in rows}
@@ -89,12 +103,17 @@ def _table() -> dict[str, OpSpec]:
 
 L0_OPS: Final[Mapping[str, OpSpec]] = _table()
 
+FINITE: Final = frozenset("conv conv_transpose gemm matmul lstm gru rnn".split())
+"""Operations whose constant operands must be finite: a padding tap gives +0 whether it is executed or skipped."""
+
 
 def _is(kind: str, value: Attr) -> bool:
     if kind in ("ints", "floats"):
         return isinstance(value, tuple) and all(_is(kind[:-1], v) for v in value)
     if isinstance(value, bool):
         return kind == "bool"
+    if kind == "number":
+        return isinstance(value, int | float)
     return isinstance(value, {"bool": bool, "int": int, "float": float, "str": str}[kind])
 
 
@@ -112,6 +131,23 @@ def check_attrs(spec: OpSpec, attrs: Mapping[str, Attr]) -> None:
     for key, kind in spec.attrs.items():
         if key not in attrs and not kind.endswith("?"):
             raise IRError(f"{spec.kind}: attribute {key} is missing")
+
+
+def check_types(spec: OpSpec, operands: Sequence[TensorType | None]) -> None:
+    """Element types of the operands as ``spec.operands`` and ``spec.domain`` allow them. ``IRError`` otherwise."""
+    words = spec.operands.split()
+    shared = ""
+    for index, operand in enumerate(operands):
+        if operand is None:
+            continue
+        word = words[min(index, len(words) - 1)]
+        if word == "T":
+            shared = shared or operand.dtype
+            if operand.dtype != shared:
+                raise IRError(f"{spec.kind}: operand {index} is {operand.dtype} where the others are {shared}")
+        allowed = spec.domain if word == "T" else word.split("|")
+        if operand.dtype not in allowed:
+            raise IRError(f"{spec.kind}: operand {index} is {operand.dtype}, not {' or '.join(allowed)}")
 
 
 def infer(
@@ -136,9 +172,11 @@ def infer(
     for index, operand in enumerate(operands):
         if operand is None and (index < spec.least or spec.most is None):
             raise IRError(f"{kind}: operand {index} is absent")
-        if operand is not None and operand.dtype != "float32":
-            raise IRError(f"{kind}: operand {index} is {operand.dtype}; L0 computes in float32")
+    check_types(spec, operands)
     found = spec.rule(site)
     if declared is not None and found != declared:
-        raise IRError(f"{kind}: the result is {list(found.shape)}, not the stated {list(declared.shape)}")
+        raise IRError(
+            f"{kind}: the result is {found.dtype}{list(found.shape)}, not the stated "
+            f"{declared.dtype}{list(declared.shape)}"
+        )
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from compiler_kernels.errors import IRError
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Attr, TensorType
 
 Shape = tuple[int, ...]
@@ -63,10 +64,11 @@ class Site:
             self.fail(f"axis {axis} is outside a tensor of rank {rank}")
         return axis
 
-    def result(self, shape: Sequence[int]) -> TensorType:
+    def result(self, shape: Sequence[int], dtype: str = "") -> TensorType:
+        """Result of ``shape``, by default of the first operand's element type."""
         first = self.operands[0]
         assert first is not None
-        return TensorType(tuple(shape), first.dtype)
+        return TensorType(tuple(shape), dtype or first.dtype)
 
     def stated(self) -> Shape:
         """The declared result shape of an operation whose attributes do not determine it."""
@@ -99,6 +101,25 @@ def unary(site: Site) -> TensorType:
 
 def binary(site: Site) -> TensorType:
     return site.result(broadcast(site, site.shape(0), site.shape(1)))
+
+
+def compare(site: Site) -> TensorType:
+    return site.result(broadcast(site, site.shape(0), site.shape(1)), "bool")
+
+
+def cast(site: Site) -> TensorType:
+    to = site.str_("to")
+    if to not in DTYPES:
+        site.fail(f"there is no element type {to!r}")
+    return site.result(site.shape(0), to)
+
+
+def where(site: Site) -> TensorType:
+    """NumPy broadcasting of condition and both values; the result has the values' type."""
+    value = site.operands[1]
+    assert value is not None
+    shape = broadcast(site, broadcast(site, site.shape(0), site.shape(1)), site.shape(2))
+    return site.result(shape, value.dtype)
 
 
 def prelu(site: Site) -> TensorType:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler_kernels.errors import IRError
+from compiler_kernels.ir.dtypes import numpy_dtype
 from compiler_kernels.ir.graph import Graph, TensorType, Weight
 from compiler_kernels.stage import sha3_512_hex
 
@@ -24,7 +25,7 @@ class WeightStore:
     def add(self, array: Array) -> str:
         """Store ``array`` (made C-contiguous, little-endian) and return its reference."""
         data = np.ascontiguousarray(array).reshape(np.shape(array))
-        data = data.astype(data.dtype.newbyteorder("<"), copy=False)
+        data = data.astype(numpy_dtype(data.dtype.name), copy=False)
         ref = f"sha3-512:{sha3_512_hex(data.tobytes())}"
         self._arrays[ref] = data
         return ref
@@ -86,5 +87,5 @@ def unpack(graph: Graph, blob: bytes) -> WeightStore:
         data = blob[start : start + weight.type.nbytes]
         if f"sha3-512:{sha3_512_hex(data)}" != weight.ref:
             raise IRError(f"weights.bin does not hold the bytes of %{weight.id}: its SHA3-512 differs")
-        arrays[weight.ref] = np.frombuffer(data, dtype=np.dtype(weight.type.dtype).newbyteorder("<"))
+        arrays[weight.ref] = np.frombuffer(data, dtype=numpy_dtype(weight.type.dtype))
     return WeightStore(arrays)

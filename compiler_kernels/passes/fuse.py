@@ -19,7 +19,12 @@ ELEMENTWISE_UNARY: Final = frozenset(
     "gelu clip".split()
 )
 ELEMENTWISE_BINARY: Final = frozenset("add sub mul div min max pow prelu".split())
-ELEMENTWISE: Final = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | {"affine"}
+# Elementwise with a result or operands of other types; plain row-major kernels only.
+ELEMENTWISE_TYPED: Final = frozenset(
+    "cast where equal less less_or_equal greater greater_or_equal "
+    "logical_and logical_or logical_xor logical_not".split()
+)
+ELEMENTWISE: Final = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TYPED | {"affine"}
 # Producers whose generated kernel computes one output element at a time, so that a chain can continue in registers.
 PRODUCERS: Final = ELEMENTWISE | frozenset(
     "conv conv_transpose gemm matmul max_pool average_pool global_average_pool global_max_pool resize".split()
@@ -68,6 +73,14 @@ class _Region:
         self.ops = graph.ops
         self.outputs = set(graph.outputs)
         self.made = {op.result: i for i, op in enumerate(graph.ops)}
+        types = graph.types()
+        # Float32 kernels have vector forms, which know no other element type: a group is of one sort from its root on,
+        # except that float32 operations may follow a typed root (a cast and the arithmetic after it).
+        self.typed = [
+            op.kind in ELEMENTWISE_TYPED
+            or any(t.dtype != "float32" for t in (op.out, *(types[o] for o in op.operands if o)))
+            for op in graph.ops
+        ]
         self.readers: dict[str, list[int]] = {}
         for i, op in enumerate(graph.ops):
             for operand in dict.fromkeys(op.operands):
@@ -109,9 +122,13 @@ class _Region:
             last = index
 
     def _fits(self, index: int, root: int) -> bool:
-        """Elementwise, of the producer's shape; what does not fit reads from outside the group for good."""
+        """Elementwise, of the producer's shape and sort; what does not fit reads from outside the group for good."""
         op = self.ops[index]
-        return op.kind in ELEMENTWISE and op.out.shape == self.ops[root].out.shape
+        return (
+            op.kind in ELEMENTWISE
+            and op.out.shape == self.ops[root].out.shape
+            and (self.typed[root] or not self.typed[index])
+        )
 
     def _joins(self, index: int, inside: set[int], root: int) -> bool:
         """Whether a fitting operation is not rather part of the group of an earlier operand."""

@@ -6,11 +6,26 @@
 #ifndef CUVIL_ENGINE_H
 #define CUVIL_ENGINE_H
 
+#include <stdint.h>
+
 #ifdef __FAST_MATH__
 #error "Cuvil engines are defined bit by bit: compile them without -ffast-math, -Ofast and -funsafe-math-optimizations"
 #endif
 
-#define CUVIL_FLOAT32 1     /* IEEE 754 binary32, little-endian; the number is ONNX's TensorProto.DataType */
+/* Element types, little-endian; the numbers are ONNX's TensorProto.DataType. bool is one byte, 0 or 1. */
+#define CUVIL_FLOAT32 1
+#define CUVIL_UINT8 2
+#define CUVIL_INT8 3
+#define CUVIL_UINT16 4
+#define CUVIL_INT16 5
+#define CUVIL_INT32 6
+#define CUVIL_INT64 7
+#define CUVIL_BOOL 9
+#define CUVIL_FLOAT16 10
+#define CUVIL_FLOAT64 11
+#define CUVIL_UINT32 12
+#define CUVIL_UINT64 13
+#define CUVIL_BFLOAT16 16
 #define CUVIL_MAX_RANK 8
 #define CUVIL_MAX_THREADS 16
 #define CUVIL_MAX_TENSORS 64 /* inputs or outputs of one engine; the generator refuses more */
@@ -20,13 +35,13 @@
  * above hi, and NaN, which lies in no range. */
 typedef struct {
     const char *name; /* UTF-8, as in the model */
-    int dtype;        /* CUVIL_FLOAT32 */
+    int dtype;        /* CUVIL_FLOAT32, ... */
     int rank;
     long shape[CUVIL_MAX_RANK];
     long count;
     int finite;
     int has_lo, has_hi;
-    float lo, hi;
+    double lo, hi;
 } cuvil_tensor;
 
 /* One kernel call of an inference: run(begin, end, scratch) computes work items begin..end-1 of items; items are

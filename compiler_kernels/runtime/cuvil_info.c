@@ -9,12 +9,12 @@ static void put_member(const char *name, const char *value) {
     cuvil_put(", ");
 }
 
-static void put_bound(const char *name, int present, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
+static void put_bound(const char *name, int present, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, 8);
     cuvil_putf(", \"%s\": ", name);
-    if (present && (bits & 0x7F800000u) != 0x7F800000u)
-        cuvil_putf("%.9g", (double)value);
+    if (present && (bits & 0x7FF0000000000000u) != 0x7FF0000000000000u)
+        cuvil_putf("%.9g", value);
     else
         cuvil_put("null");
 }
@@ -24,10 +24,10 @@ static void put_tensors_json(const char *member, const cuvil_tensor *tensors, in
     for (int i = 0; i < count; i++) {
         cuvil_put(i ? ", {" : "{");
         put_member("name", tensors[i].name);
-        put_member("dtype", "float32");
+        put_member("dtype", cuvil_type_of(&tensors[i])->name);
         cuvil_put("\"shape\": ");
         cuvil_put_shape(tensors[i].shape, tensors[i].rank, "[", "]");
-        cuvil_putf(", \"bytes\": %ld, \"finite\": %s", tensors[i].count * 4, tensors[i].finite ? "true" : "false");
+        cuvil_putf(", \"bytes\": %ld, \"finite\": %s", tensors[i].count * (long)cuvil_type_of(&tensors[i])->size, tensors[i].finite ? "true" : "false");
         put_bound("lo", tensors[i].has_lo, tensors[i].lo);
         put_bound("hi", tensors[i].has_hi, tensors[i].hi);
         if (with_files) {
@@ -41,11 +41,11 @@ static void put_tensors_json(const char *member, const cuvil_tensor *tensors, in
 
 static void put_tensors_text(const char *kind, const cuvil_tensor *tensors, int count) {
     for (int i = 0; i < count; i++) {
-        cuvil_putf("%-15s %s float32 ", kind, tensors[i].name);
+        cuvil_putf("%-15s %s %s ", kind, tensors[i].name, cuvil_type_of(&tensors[i])->name);
         cuvil_put_shape(tensors[i].shape, tensors[i].rank, "(", ")");
         if (tensors[i].finite) cuvil_put(" finite");
-        if (tensors[i].has_lo) cuvil_putf(" >= %.9g", (double)tensors[i].lo);
-        if (tensors[i].has_hi) cuvil_putf(" <= %.9g", (double)tensors[i].hi);
+        if (tensors[i].has_lo) cuvil_putf(" >= %.9g", tensors[i].lo);
+        if (tensors[i].has_hi) cuvil_putf(" <= %.9g", tensors[i].hi);
         cuvil_put("\n");
     }
 }

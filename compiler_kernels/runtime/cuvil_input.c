@@ -40,12 +40,13 @@ static void describe_dtype(char text[64], const char *descr) {
 
 static void check_dtype(const char *path, const cuvil_tensor *tensor, const char *descr) {
     char kind[64];
-    if (!strcmp(descr, "<f4")) return;
+    const cuvil_type *type = cuvil_type_of(tensor);
+    if (cuvil_same_descr(type, descr)) return;
     describe_dtype(kind, descr);
     cuvil_fail(CUVIL_USAGE, NULL,
-               "%s holds %s ('%s') but input '%s' is float32 ('<f4'): convert it with numpy.save(path, "
-               "numpy.load(path).astype('<f4'))",
-               path, kind, descr, tensor->name);
+               "%s holds %s ('%s') but input '%s' is %s ('%s'): convert it with numpy.save(path, "
+               "numpy.load(path).astype('%s'))",
+               path, kind, descr, tensor->name, type->name, type->npy, type->npy);
 }
 
 static void check_shape(const char *path, const cuvil_tensor *tensor, const cuvil_npy_header *header) {
@@ -105,9 +106,9 @@ static int read_header(const char *path, const cuvil_tensor *tensor) {
     return descriptor;
 }
 
-void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, float *values) {
+void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, void *values) {
     char extra;
-    size_t size = (size_t)tensor->count * sizeof(float);
+    size_t size = (size_t)tensor->count * cuvil_type_of(tensor)->size;
     int descriptor = read_header(path, tensor);
     size_t got = read_up_to(descriptor, path, values, size);
     if (got != size)

@@ -11,7 +11,7 @@ static const char usage[] =
     "       ENGINE --bench N [--input [NAME=]X.npy ...] [--threads N] [--isa NAME] [--json]\n"
     "       ENGINE --self-test [--json] | --version [--isa NAME] [--json] | --help\n"
     "\n"
-    "  --input      one float32 .npy file (C order, the compiled shape) per input; NAME= may be left out when\n"
+    "  --input      one .npy file (C order, the compiled type and shape) per input; NAME= may be left out when\n"
     "               the engine has one input\n"
     "  --output-dir receives one .npy file per output, all or none; its last component is created if missing\n"
     "  --bench N    times N runs (1 to 100000) without guards, after one that is not counted; inputs not given are zero\n"
@@ -174,7 +174,7 @@ static void run(void) {
     load_inputs();
     cuvil_infer();
     for (int i = 0; i < engine->output_count; i++) {
-        cuvil_canonicalise(engine->output_buffers[i], engine->outputs[i].count);
+        cuvil_canonicalise(&engine->outputs[i], engine->output_buffers[i]);
         cuvil_guard("output", &engine->outputs[i], engine->output_buffers[i]);
     }
     cuvil_write_outputs(engine, output_directory);

@@ -118,7 +118,8 @@ size_t cuvil_npy_write_header(unsigned char *buffer, const cuvil_tensor *tensor)
     char shape[256], first[24];
     size_t size = 10;
     cuvil_shape_text(shape, tensor->shape, tensor->rank);
-    size += (size_t)snprintf((char *)buffer + size, 320, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape);
+    size += (size_t)snprintf((char *)buffer + size, 320, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                             cuvil_type_of(tensor)->npy, shape);
     if (tensor->rank > 0) {
         size_t room = 21 - (size_t)snprintf(first, sizeof first, "%ld", tensor->shape[0]);
         memset(buffer + size, ' ', room);

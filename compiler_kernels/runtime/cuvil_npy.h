@@ -1,4 +1,4 @@
-/* NumPy's .npy format, versions 1.0, 2.0 and 3.0 (numpy.lib.format): reading one float32 array, writing its header. */
+/* NumPy's .npy format, versions 1.0, 2.0 and 3.0 (numpy.lib.format): reading one array, writing its header. */
 #ifndef CUVIL_NPY_H
 #define CUVIL_NPY_H
 
@@ -17,11 +17,11 @@ typedef struct {
 /* Parses the dictionary after the length field. Returns NULL, or what is wrong with it as a noun phrase. */
 const char *cuvil_npy_parse(const char *text, size_t size, cuvil_npy_header *header);
 
-/* Reads the array at path into values (tensor->count floats). Exit 2 with the file, what it holds, what is wanted and
+/* Reads the array at path into values (tensor->count elements). Exit 2 with the file, what it holds, what is wanted and
  * the remedy unless it is exactly the tensor's dtype, order, shape and size. */
-void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, float *values);
+void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, void *values);
 
-/* The bytes numpy.save (2.x) puts before the data of this float32 tensor; buffer of 512 bytes; returns their number. */
+/* The bytes numpy.save (2.x) puts before the data of this tensor; buffer of 512 bytes; returns their number. */
 size_t cuvil_npy_write_header(unsigned char *buffer, const cuvil_tensor *tensor);
 
 #endif

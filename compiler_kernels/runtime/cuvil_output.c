@@ -70,7 +70,7 @@ static int write_piece(int file, cuvil_sha3 *hash, const void *data, size_t size
     return 0;
 }
 
-static void write_temporary(int i, const cuvil_tensor *tensor, const float *values) {
+static void write_temporary(int i, const cuvil_tensor *tensor, const void *values) {
     static unsigned char header[512];
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const char *name = cuvil_output_file[i];
@@ -88,7 +88,7 @@ static void write_temporary(int i, const cuvil_tensor *tensor, const float *valu
     cuvil_sha3 hash;
     cuvil_sha3_init(&hash);
     int problem = write_piece(file, &hash, header, cuvil_npy_write_header(header, tensor));
-    if (!problem) problem = write_piece(file, &hash, values, (size_t)tensor->count * sizeof(float));
+    if (!problem) problem = write_piece(file, &hash, values, (size_t)tensor->count * cuvil_type_of(tensor)->size);
     if (!problem && fsync(file) && errno != EINVAL && errno != EROFS) problem = errno; /* EINVAL: nothing to sync */
     if (close(file) && !problem) problem = errno;
     if (problem) give_up("write", name, problem);

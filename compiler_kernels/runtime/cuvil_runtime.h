@@ -49,10 +49,25 @@ void cuvil_sha3_init(cuvil_sha3 *hash);
 void cuvil_sha3_update(cuvil_sha3 *hash, const void *data, size_t size);
 void cuvil_sha3_hex(cuvil_sha3 *hash, char hex[129]); /* finishes; lower case, NUL-terminated */
 
+/* ---- cuvil_types.c ---- */
+typedef struct {
+    int dtype;
+    size_t size;      /* bytes of one element */
+    char kind;        /* 'f' floating point, 'b' bfloat16, 'i' signed, 'u' unsigned or bool */
+    const char *name; /* as NumPy names it */
+    const char *npy;  /* its .npy type string */
+} cuvil_type;
+const cuvil_type *cuvil_type_of(const cuvil_tensor *tensor);
+int cuvil_same_descr(const cuvil_type *type, const char *descr);
+double cuvil_value(const cuvil_tensor *tensor, const void *values, long i); /* element i; 64-bit integers round */
+/* 0: a number, 1: an infinity, 2: NaN; told from the bits. */
+int cuvil_class(const cuvil_tensor *tensor, const void *values, long i);
+/* Every NaN becomes the canonical one of its type: 0x7fc00000, 0x7ff8000000000000, 0x7e00, 0x7fc0. */
+void cuvil_canonicalise(const cuvil_tensor *tensor, void *values);
+
 /* ---- cuvil_guard.c ---- */
-void cuvil_canonicalise(float *values, long count); /* every NaN becomes 0x7fc00000 */
 /* Exit 3 when a value breaks the tensor's guards; kind is "input" or "output". */
-void cuvil_guard(const char *kind, const cuvil_tensor *tensor, const float *values);
+void cuvil_guard(const char *kind, const cuvil_tensor *tensor, const void *values);
 
 /* ---- cuvil_output.c ---- */
 /* The file names of all outputs, unique and safe; see docs/engine.md for the rule. Call once before use. */

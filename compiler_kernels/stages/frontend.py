@@ -10,8 +10,10 @@ import numpy as np
 
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.importers.onnx_importer import import_onnx
+from compiler_kernels.ir.dtypes import COMPUTED
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.neutral import neutral_json
+from compiler_kernels.ir.ops import FINITE
 from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.text import print_module
 from compiler_kernels.ir.verify import verify
@@ -99,13 +101,14 @@ def freeze(
     """The numerics passes and the freeze: the frozen module and the notes of what changed.
 
     ``numerics`` is the policy's section; its defaults where none is given.
-    ``RefusedError`` when a constant is not finite: Canonical Arithmetic 1 refuses it.
+    ``RefusedError`` when a weight of a sum of products is not finite: Canonical Arithmetic 1 refuses it.
     """
     module, notes = run_passes(module, store, numerics_passes(numerics or Numerics()))
     module = replace(module, level="frozen")
     verify(module)
+    summed = {operand for op in module.main.ops if op.kind in FINITE for operand in op.operands}
     for weight in module.main.weights:
-        if not np.all(np.isfinite(store.get(weight))):
+        if weight.id in summed and weight.type.dtype in COMPUTED and not np.all(np.isfinite(store.get(weight))):
             raise RefusedError(
                 f"constant %{weight.id} holds a value that is not finite; Canonical Arithmetic 1 refuses it"
             )

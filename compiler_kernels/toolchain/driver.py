@@ -33,6 +33,7 @@ COMMON_FLAGS = (
     "-O2",
     "-g0",
     "-ffp-contract=off",
+    "-fno-strict-aliasing",  # buffers of the arena are reused for values of other types
     "-fno-math-errno",
     "-fno-lto",
     "-fno-stack-protector",

@@ -19,6 +19,7 @@ BASELINE_UNITS = (
     "cuvil_sha3.c",
     "cuvil_text.c",
     "cuvil_threads.c",
+    "cuvil_types.c",
 )
 # Compiled like the generated code, whose floating-point unit they test.
 ENGINE_CPU_UNITS = ("cuvil_isa.c",)

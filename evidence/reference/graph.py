@@ -18,6 +18,11 @@ FORMAT = "cuvil-graph/1"
 Array = npt.NDArray[Any]
 
 
+def storage(dtype: str) -> np.dtype[Any]:
+    """How values of an element type are kept: as NumPy's type of that name, bfloat16 as two opaque bytes (``V2``)."""
+    return np.dtype("V2") if dtype == "bfloat16" else np.dtype(dtype)
+
+
 @dataclass(frozen=True)
 class RefTensor:
     """A graph input: value id, name in the model, static shape, NumPy dtype name."""
@@ -53,6 +58,11 @@ class RefGraph:
     outputs: tuple[tuple[str, str], ...]  # (value id, name)
 
 
+def _known(dtype: str) -> str:
+    storage(dtype)
+    return dtype
+
+
 def load_graph(json_bytes: bytes, weights_bytes: bytes) -> RefGraph:
     """Read ``frozen_graph.json`` and ``weights.bin``.
 
@@ -66,12 +76,12 @@ def load_graph(json_bytes: bytes, weights_bytes: bytes) -> RefGraph:
         return RefGraph(
             name=document["name"],
             inputs=tuple(
-                RefTensor(t["id"], t["name"], tuple(t["shape"]), np.dtype(t["dtype"]).name) for t in document["inputs"]
+                RefTensor(t["id"], t["name"], tuple(t["shape"]), _known(t["dtype"])) for t in document["inputs"]
             ),
             weights={w["id"]: _weight(w, weights_bytes) for w in document["weights"]},
             nodes=tuple(
                 RefNode(
-                    n["op"], tuple(n["inputs"]), n["output"], tuple(n["shape"]), np.dtype(n["dtype"]).name,
+                    n["op"], tuple(n["inputs"]), n["output"], tuple(n["shape"]), _known(n["dtype"]),
                     n["attrs"], n.get("node", ""), n.get("tensor", ""),
                 )
                 for n in document["nodes"]
@@ -87,7 +97,7 @@ def load_graph(json_bytes: bytes, weights_bytes: bytes) -> RefGraph:
 
 
 def _weight(entry: Mapping[str, Any], data: bytes) -> Array:
-    dtype = np.dtype(entry["dtype"]).newbyteorder("<")
+    dtype = storage(entry["dtype"]).newbyteorder("<")
     shape = tuple(entry["shape"])
     start = entry["offset"]
     end = start + math.prod(shape) * dtype.itemsize

@@ -11,7 +11,8 @@ from evidence.reference import movement, norms, pooling, products, recurrent, re
 from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
 from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.errors import ReferenceError
-from evidence.reference.graph import RefGraph, RefNode
+from evidence.reference.graph import RefGraph, RefNode, storage
+from evidence.reference.typed import BFLOAT16, INTEGER, TYPED, from_bfloat16
 
 _MOVEMENT: dict[str, Callable[..., Array]] = {
     "concat": movement.concat,
@@ -23,6 +24,7 @@ _MOVEMENT: dict[str, Callable[..., Array]] = {
 }
 OPERATORS: dict[str, Callable[..., Array]] = {
     **_MOVEMENT,
+    **TYPED,
     **ELEMENTWISE,
     "conv": products.conv,
     "conv_transpose": products.conv_transpose,
@@ -47,6 +49,9 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "gru": recurrent.gru,
     "rnn": recurrent.rnn,
 }
+
+_FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in {**_MOVEMENT, **TYPED})
+"""Operators of floating-point operands only: the arithmetic's own type, or binary64 as the graph says."""
 
 
 def run(
@@ -76,7 +81,9 @@ def interpret(
         if tensor.name not in inputs:
             raise ReferenceError(f"input {tensor.name!r} is missing")
         value = np.asarray(inputs[tensor.name])
-        if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
+        if value.dtype.kind == "V" and value.dtype.itemsize == 2 and tensor.dtype == "bfloat16":
+            value = value.view(storage("bfloat16"))
+        if value.shape != tensor.shape or value.dtype != storage(tensor.dtype):
             raise ReferenceError(
                 f"input {tensor.name!r}: got {value.dtype}{list(value.shape)}, the graph takes "
                 f"{tensor.dtype}{list(tensor.shape)}"
@@ -99,11 +106,12 @@ def interpret(
 
 def evaluate(ar: Arithmetic, node: RefNode, operands: list[Any]) -> Array:
     """One node's value, shape checked against the graph, NaN canonical."""
-    operator = OPERATORS.get(node.op)
+    integers = any(v is not None and v.dtype.kind in "iu" for v in operands)
+    operator = INTEGER.get(node.op) if integers and node.op in INTEGER else OPERATORS.get(node.op)
     if operator is None:
         raise ReferenceError(f"operator {node.op!r} (node {node.node!r}) is not defined in CA-1")
-    if node.op not in _MOVEMENT and any(v is not None and v.dtype != ar.dtype for v in operands):
-        raise ReferenceError(f"operator {node.op!r} (node {node.node!r}) is defined for float32 operands only")
+    if operator in _FLOATING and any(v is not None and v.dtype not in (ar.dtype, np.float64) for v in operands):
+        raise ReferenceError(f"operator {node.op!r} (node {node.node!r}) is not defined for these element types")
     while operands and operands[-1] is None:
         operands = operands[:-1]
     with np.errstate(all="ignore"):
@@ -113,12 +121,18 @@ def evaluate(ar: Arithmetic, node: RefNode, operands: list[Any]) -> Array:
             f"operator {node.op!r} (node {node.node!r}) gives shape {list(value.shape)}, "
             f"the graph says {list(node.shape)}"
         )
+    if ar.dtype == np.float32 and value.dtype != storage(node.dtype):
+        raise ReferenceError(
+            f"operator {node.op!r} (node {node.node!r}) gives {value.dtype}, the graph says {node.dtype}"
+        )
     return _canonical_nan(value)
 
 
 def _widened(ar: Arithmetic, value: Array) -> Array:
     with np.errstate(invalid="ignore"):  # widening a signalling NaN makes it quiet
-        return value.astype(ar.dtype) if value.dtype == np.float32 else value
+        if value.dtype == np.float32 or (ar.dtype == np.float64 and value.dtype == np.float16):
+            return value.astype(ar.dtype)
+        return from_bfloat16(value).astype(ar.dtype) if ar.dtype == np.float64 and value.dtype == BFLOAT16 else value
 
 
 def _canonical_nan(value: Array) -> Array:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from compiler_kernels.ir.graph import Graph
-from compiler_kernels.targets.c.writer import Code, broadcast_index, c_float, decode, linear, root_of, strides
+from compiler_kernels.targets.c.writer import Code, broadcast_index, c_number, c_type, decode, linear, root_of, strides
 
 
 def copy(function: Graph, code: Code) -> None:
-    code.add(f"const float t0 = {root_of(function).operands[0]}[i];")
+    op = root_of(function)
+    code.add(f"const {c_type(op.out)} t0 = {op.operands[0]}[i];")
 
 
 def expand(function: Graph, code: Code) -> None:
     op = root_of(function)
     code.add(*decode(op.out.dims))
-    code.add(f"const float t0 = {op.operands[0]}[{broadcast_index(function.types()[op.operands[0]], op.out)}];")
+    code.add(
+        f"const {c_type(op.out)} t0 = {op.operands[0]}[{broadcast_index(function.types()[op.operands[0]], op.out)}];"
+    )
 
 
 def transpose(function: Graph, code: Code) -> None:
     op = root_of(function)
     step = strides(function.types()[op.operands[0]].dims)
     index = linear([(f"i{n}", step[axis]) for n, axis in enumerate(op.ints("perm"))])
-    code.add(*decode(op.out.dims), f"const float t0 = {op.operands[0]}[{index}];")
+    code.add(*decode(op.out.dims), f"const {c_type(op.out)} t0 = {op.operands[0]}[{index}];")
 
 
 def slice_(function: Graph, code: Code) -> None:
@@ -29,13 +32,13 @@ def slice_(function: Graph, code: Code) -> None:
     starts, steps = op.ints("starts"), op.ints("steps")
     offset = sum(start * s for start, s in zip(starts, step, strict=True))
     index = linear([(f"i{a}", steps[a] * step[a]) for a in range(len(step))], offset)
-    code.add(*decode(op.out.dims), f"const float t0 = {op.operands[0]}[{index}];")
+    code.add(*decode(op.out.dims), f"const {c_type(op.out)} t0 = {op.operands[0]}[{index}];")
 
 
 def concat(function: Graph, code: Code) -> None:
     op = root_of(function)
     types, axis = function.types(), op.int_("axis")
-    code.add(*decode(op.out.dims), "float t0 = 0.0f;")
+    code.add(*decode(op.out.dims), f"{c_type(op.out)} t0 = 0;")
     start = 0
     for number, operand in enumerate(op.operands):
         dims = types[operand].dims
@@ -45,7 +48,7 @@ def concat(function: Graph, code: Code) -> None:
         if dims[axis]:
             code.add(f"{keyword} (i{axis} < {start + dims[axis]}) t0 = {operand}[{index}];")
         else:
-            code.add(f"{keyword} (0) t0 = 0.0f;")
+            code.add(f"{keyword} (0) t0 = 0;")
         start += dims[axis]
 
 
@@ -71,5 +74,5 @@ def pad(function: Graph, code: Code) -> None:
     value = f"{op.operands[0]}[{index}]"
     if mode == "constant":
         inside = " && ".join(f"x{a} >= 0 && x{a} < {size}" for a, size in enumerate(dims)) or "1"
-        value = f"({inside}) ? {value} : {c_float(op.float_('value'))}"
-    code.add(f"const float t0 = {value};")
+        value = f"({inside}) ? {value} : {c_number(op.number('value'), op.out.dtype)}"
+    code.add(f"const {c_type(op.out)} t0 = {value};")

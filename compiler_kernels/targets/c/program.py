@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from compiler_kernels.errors import UnsupportedError
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.c.scalar import emit_kernel
-from compiler_kernels.targets.c.writer import Kernel, c_float
+from compiler_kernels.targets.c.writer import Kernel, c_number, c_type
 from compiler_kernels.targets.isa import SCALAR, Isa
 from compiler_kernels.targets.vector import emit_vector_kernel
 
@@ -129,14 +132,15 @@ def _kernel_section(
         '#include "ca1_math.h"',
         *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", '#include "ca1_math.h"'] if isa.lanes != 1 else []),
         '#include "ca1_sum.h"',
+        '#include "ca1_typed.h"',
         '#include "ca1_tile.h"',
         '#include "ca1_winograd.h"',
         '#include "cuvil_engine.h"',
         "",
         f"extern const unsigned char {prefix}_weights[];",
         f"extern unsigned char {prefix}_arena[];",
-        *(f"extern float {prefix}_in{n}[];" for n in range(len(main.inputs))),
-        *(f"extern float {prefix}_out{n}[];" for n, _ in _outputs(main)),
+        *(f"extern {c_type(v.type)} {prefix}_in{n}[];" for n, v in enumerate(main.inputs)),
+        *(f"extern {c_type(op.out)} {prefix}_out{n}[];" for n, op in _outputs(main)),
         "",
         *(k.text for k in kernels),
         *_steps(main, by_name, isa, prefix),
@@ -176,10 +180,12 @@ def _shared_memory(main: Graph, prefix: str, arena: int, scratch: int) -> list[s
         f"static _Alignas(64) float {prefix}_scratch[{MAX_THREADS} * {max(scratch, 16)}];",
     ]
     for n, v in enumerate(main.inputs):
-        lines.append(_hidden(f"_Alignas(64) float {prefix}_in{n}[{max(1, v.type.count)}]; /* {_comment(v.name)} */"))
+        lines.append(
+            _hidden(f"_Alignas(64) {c_type(v.type)} {prefix}_in{n}[{max(1, v.type.count)}]; /* {_comment(v.name)} */")
+        )
     for n, op in _outputs(main):
         label = _comment(op.str_("output"))
-        lines.append(_hidden(f"_Alignas(64) float {prefix}_out{n}[{max(1, op.out.count)}]; /* {label} */"))
+        lines.append(_hidden(f"_Alignas(64) {c_type(op.out)} {prefix}_out{n}[{max(1, op.out.count)}]; /* {label} */"))
     inputs = ", ".join(f"{prefix}_in{n}" for n in range(len(main.inputs)))
     outputs = ", ".join(f"{prefix}_out{n}" for n, _ in _outputs(main))
     return [
@@ -194,16 +200,17 @@ def _steps(main: Graph, kernels: Mapping[str, Kernel], isa: Isa, prefix: str) ->
     """The calls of the L2 main function as a table of steps."""
     offsets, _ = layout(main.weights)
     where: dict[str, str] = {v.id: f"{prefix}_in{n}" for n, v in enumerate(main.inputs)}
-    where.update({w.id: f"(const float *)({prefix}_weights + {offsets[w.ref]})" for w in main.weights})
+    where.update({w.id: f"(const {c_type(w.type)} *)({prefix}_weights + {offsets[w.ref]})" for w in main.weights})
     buffers: dict[str, str] = {op.result: f"{prefix}_out{n}" for n, op in _outputs(main)}
     functions: list[str] = []
     table: list[str] = []
     for op in main.ops:
         if op.name == "tensor.alloc":
             if not op.has("output"):
-                buffers[op.result] = f"(float *)({prefix}_arena + {op.int_('offset')})"
+                buffers[op.result] = f"({c_type(op.out)} *)({prefix}_arena + {op.int_('offset')})"
         elif op.name == "tensor.part":
-            buffers[op.result] = f"({buffers[op.operands[0]]} + {op.int_('first') // 4})"
+            first = op.int_("first") // DTYPES[op.out.dtype].nbytes
+            buffers[op.result] = f"({buffers[op.operands[0]]} + {first})"
         elif op.name.startswith("view."):
             where[op.result] = where[op.operands[0]]
         else:
@@ -260,9 +267,12 @@ def _tensor(name: str, ttype: TensorType, guard: Guard) -> str:
         raise UnsupportedError(f"tensor '{name}' has rank {len(ttype.dims)}; engines take at most {MAX_RANK}")
     shape = ", ".join(str(d) for d in ttype.dims) or "0"
     low, high = guard.low, guard.high
+    if ttype.dtype == "float32":  # bounds are binary32 numbers where the values are
+        low, high = (None if bound is None else float(np.float32(bound)) for bound in (low, high))
+    bounds = ", ".join(c_number(bound or 0.0, "float64") for bound in (low, high))
     return (
-        f"    {{{c_string(name)}, CUVIL_FLOAT32, {len(ttype.dims)}, {{{shape}}}, {ttype.count}, {int(guard.finite)}, "
-        f"{int(low is not None)}, {int(high is not None)}, {c_float(low or 0.0)}, {c_float(high or 0.0)}}},"
+        f"    {{{c_string(name)}, CUVIL_{ttype.dtype.upper()}, {len(ttype.dims)}, {{{shape}}}, {ttype.count}, "
+        f"{int(guard.finite)}, {int(low is not None)}, {int(high is not None)}, {bounds}}},"
     )
 
 

@@ -16,7 +16,7 @@ from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c import movement, products, recurrent, rows, windows
 from compiler_kernels.targets.c.elementwise import body_lines
-from compiler_kernels.targets.c.writer import Code, Kernel, decode, root_of
+from compiler_kernels.targets.c.writer import Code, Kernel, c_type, decode, root_of
 
 Emitter = Callable[[Graph, Code], None]
 
@@ -68,9 +68,9 @@ def emit_kernel(function: Graph, name: str = "") -> Kernel:
     code = Code()
     for op in function.ops:
         code.add(*(f"/* {line.strip()} */" for line in format_op(op)))
-    params = ", ".join(f"const float *{v.id}" for v in function.inputs)
+    params = ", ".join(f"const {c_type(v.type)} *{v.id}" for v in function.inputs)
     with (
-        code.block(f"CA1_DEVICE static void {name}({params}, float *y, int begin, int end)"),
+        code.block(f"CA1_DEVICE static void {name}({params}, {c_type(function.ops[-1].out)} *y, int begin, int end)"),
         code.block("for (int i = begin; i < end; i++)"),
     ):
         if root.kind in _ROW:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 import numpy as np
 
+from compiler_kernels.ir.dtypes import DTYPES, INTEGERS, numpy_dtype
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 
 
@@ -38,6 +40,39 @@ def c_float(value: float) -> str:
     if single == int(single) and abs(single) < 2**20:
         return f"{'-' if math.copysign(1.0, single) < 0 else ''}{abs(int(single))}.0f"
     return single.hex() + "f"
+
+
+def c_type(ttype: TensorType) -> str:
+    """C type of one element in memory."""
+    return DTYPES[ttype.dtype].c
+
+
+SUFFIX: Final = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "b8",
+    **{name: name[0] + name.lstrip("uint") for name in INTEGERS},
+}  # fmt: skip
+"""Ending of the functions of runtime/ca1_typed.h by element type."""
+
+
+def c_number(value: float, dtype: str) -> str:
+    """``value`` as a C literal of element type ``dtype``; half types as their stored bits."""
+    row = DTYPES[dtype]
+    if dtype == "float32":
+        return c_float(value)
+    if dtype == "float64":
+        if math.isnan(value):
+            return '__builtin_nan("")'
+        return float(value).hex() if math.isfinite(value) else f"({'-' if value < 0 else ''}__builtin_inf())"
+    if row.kind == "float":
+        return str(int(np.array(value, numpy_dtype(dtype)).view(np.uint16)))
+    number = max(row.lowest, min(row.highest, int(value)))
+    if row.kind == "bool":
+        return str(int(bool(value)))
+    if row.kind == "uint":
+        return f"{number}u" + ("ll" if row.nbytes == 8 else "")
+    if number == -(1 << 63):
+        return "INT64_MIN"
+    return f"{number}ll" if row.nbytes == 8 else str(number) if number != -(1 << 31) else "INT32_MIN"
 
 
 def strides(shape: Sequence[int]) -> list[int]:

@@ -32,7 +32,9 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def emit_vector_kernel(function: Graph, isa: Isa, name: str) -> Kernel | None:
-    """The kernel of the first family that takes ``function``, ``None`` when none does."""
+    """The kernel of the first family that takes ``function``, ``None`` when none does or a type is not float32."""
+    if any(found.dtype != "float32" for found in function.types().values()):
+        return None
     for family in FAMILIES:
         kernel = family(function, isa, name)
         if kernel is not None:

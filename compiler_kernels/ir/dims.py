@@ -73,7 +73,7 @@ class Expr(Decided):
         return self.text
 
     def __repr__(self) -> str:
-        return f"Expr({self.text})"
+        return self.text
 
     def __hash__(self) -> int:
         return hash(self.text)

@@ -8,11 +8,15 @@ from math import prod
 from typing import Final
 
 from compiler_kernels.ir.dtypes import DTYPES
+from compiler_kernels.ir.dims import Expr, Size, as_dim
+from compiler_kernels.ir.dims_text import parse_dim
 from compiler_kernels.ir.layout import Layout, parse_layout
+from compiler_kernels.ir.symbols import simplified
 
 Attr = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 Dim = int | str
-"""A size, the name of a symbolic dimension, or ``ANONYMOUS`` (printed ``?``), which never equals another dimension."""
+"""A size, the text of an expression over symbols (the simplest: a symbol's name; ``ir/dims.py``), or ``ANONYMOUS``
+(printed ``?``), which never equals another dimension."""
 
 ANONYMOUS: Final = "?"
 LEVELS: Final = ("l0", "frozen", "l1", "l2")
@@ -21,7 +25,8 @@ DTYPE_BYTES: Final[Mapping[str, int]] = {name: row.nbytes for name, row in DTYPE
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type (NumPy name) and shape; dimensions are sizes, symbol names, or ``?``.
+    """Element type (NumPy name) and shape; dimensions are sizes, texts of expressions, or ``?``. An ``Expr`` among the
+    dimensions given becomes its text, simplified under the bounds in scope.
 
     ``layout`` says how the value lies in memory (``ir/layout.py``); it is empty, plain row-major, before L1.
     """
@@ -29,6 +34,13 @@ class TensorType:
     shape: tuple[Dim, ...]
     dtype: str = "float32"
     layout: str = ""
+
+    def __post_init__(self) -> None:
+        for d in self.shape:
+            if type(d) is not int and type(d) is not str:
+                dims = tuple(d if isinstance(d, str) else as_dim(_simple(d)) for d in self.shape)
+                object.__setattr__(self, "shape", dims)
+                return
 
     @property
     def logical(self) -> TensorType:
@@ -52,6 +64,13 @@ class TensorType:
         return tuple(int(d) for d in self.shape)
 
     @property
+    def extents(self) -> tuple[Size, ...]:
+        """The shape as numbers and expressions; ``ValueError`` when a dimension is anonymous."""
+        if ANONYMOUS in self.shape:
+            raise ValueError(f"shape {list(self.shape)} has an anonymous dimension")
+        return tuple(parse_dim(d) if isinstance(d, str) else d for d in self.shape)
+
+    @property
     def count(self) -> int:
         """Number of elements (1 for a scalar)."""
         return prod(self.dims)
@@ -69,6 +88,10 @@ class TensorType:
             and len(self.shape) == len(other.shape)
             and all(a == b and a != ANONYMOUS for a, b in zip(self.shape, other.shape, strict=True))
         )
+
+
+def _simple(dim: object) -> object:
+    return simplified(dim) if isinstance(dim, Expr) else dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +153,12 @@ class Op:
         value = self.attr(key)
         assert isinstance(value, tuple)
         return tuple(int(v) for v in value)
+
+    def extents(self, key: str) -> tuple[Size, ...]:
+        """An attribute of kind ``sizes``: numbers, or texts of expressions where the operation has symbols."""
+        value = self.attr(key)
+        assert isinstance(value, tuple)
+        return tuple(parse_dim(v) if isinstance(v, str) else int(v) for v in value)
 
     def floats(self, key: str) -> tuple[float, ...]:
         value = self.attr(key)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from compiler_kernels.errors import IRError
+from compiler_kernels.ir.dims import as_dim
+from compiler_kernels.ir.dims_text import parse_dim
 from compiler_kernels.ir.graph import LEVELS, Attr, Dim, Graph, Module, Op, TensorType, Value, Weight
 from compiler_kernels.ir.text import VERSION
 
@@ -17,7 +19,7 @@ _TOKEN: Final = re.compile(
       |(?P<string>"(?:[^"\\\n]|\\.)*")
       |(?P<number>-?(?:inf|nan)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
       |(?P<value>%[A-Za-z0-9_.]+)|(?P<symbol>@[A-Za-z0-9_.]+)
-      |(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|(?P<punct>[@=:,(){}\[\]?|])""",
+      |(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|(?P<punct>//|[-+*@=:,(){}\[\]?|])""",
     re.VERBOSE,
 )
 
@@ -245,14 +247,26 @@ class _Parser:
                 break
             if found:
                 self.take("punct", ",")
-            if self.here.kind == "number" and self.here.text.isdigit():
+            if self.here.kind == "number" and self.here.text.isdigit() and self.tokens[self.pos + 1].text in ",]|":
                 found.append(self.integer())
             elif self.accept("?"):
                 found.append("?")
             else:
-                found.append(self.take("name"))
+                found.append(self.size())
         self.take("punct", "]")
         return tuple(found), " ".join(layout)
+
+    def size(self) -> Dim:
+        """The canonical text of an expression over symbols."""
+        first, depth, words = self.here, 0, list[str]()
+        while self.here.kind in ("name", "number", "punct") and (depth or self.here.text not in (",", "]", "|")):
+            depth += {"(": 1, ")": -1}.get(self.here.text, 0)
+            words.append(self.here.text)
+            self.pos += 1
+        try:
+            return as_dim(parse_dim(" ".join(words)))
+        except IRError as error:
+            raise IRError(f"IR text line {first.line}, column {first.column}: {error}") from None
 
     def type(self) -> TensorType:
         dtype = self.take("name")

@@ -1,7 +1,8 @@
 """Result types of the L0 operations that compute: elementwise, products, normalisations, reductions.
 
 Every rule takes a :class:`Site` and returns the result type; inconsistent operands raise ``IRError`` in one sentence.
-Shapes are ONNX's (operator changelog, ai.onnx); all dimensions are static, because symbols are pinned before L0.
+Shapes are ONNX's (operator changelog, ai.onnx). Sizes are numbers or expressions over symbols with declared bounds
+(docs/shapes.md); what depends on the size raises ``Unproved``.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
+from typing import cast as cast_type
 
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir.dtypes import DTYPES
-from compiler_kernels.ir.graph import Attr, TensorType
+from compiler_kernels.ir.dims import Size
+from compiler_kernels.ir.dims_text import parse_dim
+from compiler_kernels.ir.graph import ANONYMOUS, Attr, TensorType
 
 Shape = tuple[int, ...]
 
@@ -30,13 +34,22 @@ class Site:
         raise IRError(f"{self.kind}: {why}")
 
     def shape(self, index: int) -> Shape:
-        """Static shape of operand ``index``, which must be present."""
+        """Shape of operand ``index``, which must be present and without anonymous dimensions.
+
+        Sizes may be expressions (``ir/dims.py``). They are typed as ``int`` because rules treat them alike: arithmetic
+        gives expressions, a comparison is decided for all sizes or raises ``Unproved``.
+        """
         found = self.operands[index] if index < len(self.operands) else None
         if found is None:
             self.fail(f"operand {index} is absent")
-        if not found.is_static:
-            self.fail(f"operand {index} has the symbolic shape {list(found.shape)}; pin it first")
-        return found.dims
+        return self._sizes(found, f"operand {index}")
+
+    def _sizes(self, found: TensorType, what: str) -> Shape:
+        if found.is_static:
+            return found.dims
+        if ANONYMOUS in found.shape:
+            self.fail(f"{what} has the shape {list(found.shape)}; give the anonymous dimension a name or a size")
+        return cast_sizes(found.extents)
 
     def has(self, index: int) -> bool:
         return index < len(self.operands) and self.operands[index] is not None
@@ -46,7 +59,7 @@ class Site:
         value = self.attrs[key]
         if not isinstance(value, tuple) or (length is not None and len(value) != length):
             self.fail(f"{key} must hold {length} integers, not {value}")
-        return tuple(int(v) for v in value)
+        return cast_sizes(tuple(parse_dim(v) if isinstance(v, str) else int(v) for v in value))
 
     def int_(self, key: str) -> int:
         value = self.attrs[key]
@@ -72,9 +85,9 @@ class Site:
 
     def stated(self) -> Shape:
         """The declared result shape of an operation whose attributes do not determine it."""
-        if self.declared is None or not self.declared.is_static:
-            self.fail("needs a static result type")
-        return self.declared.dims
+        if self.declared is None:
+            self.fail("needs a result type")
+        return self._sizes(self.declared, "the result")
 
 
 def broadcast(site: Site, a: Shape, b: Shape) -> Shape:
@@ -83,10 +96,20 @@ def broadcast(site: Site, a: Shape, b: Shape) -> Shape:
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     out = []
     for x, y in zip(left, right, strict=True):
-        if x != y and 1 not in (x, y):
+        if not (is_one(x) or is_one(y) or x == y):
             site.fail(f"shapes {list(a)} and {list(b)} do not broadcast")
-        out.append(y if x == 1 else x)
+        out.append(y if is_one(x) else x)
     return tuple(out)
+
+
+def is_one(size: int) -> bool:
+    """Whether ``size`` is the number 1; an expression that may be 1 is none that broadcasts."""
+    return isinstance(size, int) and size == 1
+
+
+def cast_sizes(sizes: Sequence[Size]) -> Shape:
+    """Sizes as the rules' type for them."""
+    return cast_type(Shape, tuple(sizes))
 
 
 def require(site: Site, index: int, wanted: Shape, what: str) -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 from compiler_kernels.errors import IRError
+from compiler_kernels.ir.dims import Expr
 from compiler_kernels.ir.graph import DTYPE_BYTES, LEVELS, Graph, Module, Op, TensorType
 from compiler_kernels.ir.layout import parse_layout
 from compiler_kernels.ir.ops import infer
 from compiler_kernels.ir.shapes_recurrent import STEPS, steps
+from compiler_kernels.ir.symbols import Unproved, scope, symbols_of
 from compiler_kernels.ir.verify_memory import buffers, calls, lifetimes
 
 Rule = Callable[[Module, Graph], Iterator[str]]
@@ -129,7 +131,7 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
                 yield f"{op.name} must have {LATER_OPS[op.kind]} operands, no attributes and the type of the first"
         else:
             infer(op.kind, operands, attrs, result)
-    except IRError as error:
+    except (IRError, Unproved) as error:
         yield f"%{op.result}: {error}"
 
 
@@ -162,7 +164,18 @@ def _fused(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
         yield f"the operands of {op.name} are not in the order in which its body first uses them"
 
 
-_COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights)
+def symbols(module: Module, graph: Graph) -> Iterator[str]:
+    """Where a module declares symbols, it declares all that its types use."""
+    declared = symbols_of(module.meta)
+    if not declared:
+        return
+    for vid, found in graph.types().items():
+        used = {name for size in found.extents if isinstance(size, Expr) for name in size.symbols}
+        for name in sorted(used - declared.keys()):
+            yield f"%{vid} uses the symbol {name}, for which the module declares no bounds"
+
+
+_COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights, symbols)
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "l0": (*_COMMON, pure),
     "frozen": (*_COMMON, statements),
@@ -173,6 +186,17 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
 
 def complaints(module: Module) -> Iterator[str]:
     """Every rule the module breaks, one sentence each, prefixed by level and graph."""
+    try:
+        declared = symbols_of(module.meta)
+    except IRError as error:
+        yield f"{module.level}: {error}"
+        return
+    with scope(declared):
+        found = list(_complaints(module))
+    yield from found
+
+
+def _complaints(module: Module) -> Iterator[str]:
     if module.level not in LEVELS:
         yield f"unknown level {module.level!r}"
         return

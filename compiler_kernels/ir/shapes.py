@@ -102,7 +102,7 @@ def broadcast(site: Site, a: Shape, b: Shape) -> Shape:
     return tuple(out)
 
 
-def is_one(size: int) -> bool:
+def is_one(size: object) -> bool:
     """Whether ``size`` is the number 1; an expression that may be 1 is none that broadcasts."""
     return isinstance(size, int) and size == 1
 

@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits bench vectors clean
+.PHONY: help setup demo test test-slow test-bits bench vectors conformance clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -59,6 +59,9 @@ test-bits: $(BENCH_STAMP)  ## one sha256 of the zoo's outputs over instruction s
 
 vectors: setup  ## compute the expected bits of the arithmetic again and compare them with the committed file
 	$(BIN)/python -m evidence.reference.vectors --check docs/vectors/ca1.json
+
+conformance: setup  ## ONNX's own node tests through compiled engines; fails when one passes no more
+	$(BIN)/cuvil conformance --baseline evidence/data/onnx_node_passing.txt
 
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -206,6 +206,33 @@ def bisect(
 
 
 @app.command()
+def conformance(
+    suite: Annotated[str, typer.Option(metavar="NAME", help="The suite: onnx-node.")] = "onnx-node",
+    only: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Tests whose name contains this, or matches it with * and ?.")
+    ] = "",
+    op: Annotated[str, typer.Option(metavar="LIST", help="Tests of these operators, separated by commas.")] = "",
+    mode: Annotated[
+        str,
+        typer.Option(metavar="MODE", help="as-is, frozen (inputs that say shapes become constants), or both."),
+    ] = "both",
+    target: Annotated[str, typer.Option(metavar="TRIPLE", help="The target; the one of this machine if absent.")] = "",
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="End with 1 when a test that this file names does not pass."),
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the names that pass; for the whole suite only.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run ONNX's own node tests through compiled engines; ends with 1 for a wrong result."""
+    from cuvil_assets.cli import conformance as command
+
+    raise typer.Exit(command.run(suite, only, op, mode, target, baseline, write_baseline, json))
+
+
+@app.command()
 def demo(
     output_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where everything is written.")] = Path(
         "demo-output"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,27 +11,35 @@ from numpy.typing import NDArray
 
 from compiler_kernels.errors import IRError, UsageError
 from compiler_kernels.importers.node import Node
+from compiler_kernels.ir.dims import Expr
 from compiler_kernels.ir.dtypes import DTYPES, HALVES, numpy_dtype
 from compiler_kernels.ir.graph import Attr, Op, TensorType, Weight, make_attrs
 from compiler_kernels.ir.ops import FINITE, infer
+from compiler_kernels.ir.shapes import cast_sizes
+from compiler_kernels.ir.symbols import Unproved, prover, same_shape, simplified
 from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.proofs.breaks import smallest_break
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A run-time value (``id`` set) or a constant (``const`` set); ``index_like`` marks those computed from shapes."""
+    """A run-time value (``id`` set), a constant (``const`` set), or sizes that depend on symbols (``sym`` set, an array
+    of objects: numbers and ``Expr``); ``index_like`` marks constants computed from shapes."""
 
     type: TensorType
     id: str = ""
     const: Array | None = None
     name: str = ""
     index_like: bool = False
+    sym: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.type.dims
+        """Sizes, some of which may be ``Expr``: typed as ``int`` because importers compute with them alike
+        (``ir/dims.py``: a comparison that depends on the size raises ``Unproved``, which names the node)."""
+        return self.type.dims if self.type.is_static else cast_sizes(self.type.extents)
 
     @property
     def rank(self) -> int:
@@ -41,6 +49,11 @@ class Tensor:
 def constant(array: Array, name: str = "", *, index_like: bool = False) -> Tensor:
     """Wrap a NumPy array."""
     return Tensor(TensorType(tuple(array.shape), array.dtype.name), const=array, name=name, index_like=index_like)
+
+
+def symbols_in(sizes: Array) -> str:
+    """The symbols among ``sizes``, as words."""
+    return " and ".join(sorted({n for s in sizes.reshape(-1) if isinstance(s, Expr) for n in s.symbols}))
 
 
 @dataclass
@@ -73,6 +86,8 @@ class Context:
     def const(self, index: int, what: str) -> Array:
         """Input ``index`` as an array; unsupported when it is only known at run time."""
         found = self.tensor(index)
+        if found.sym is not None:
+            self.at.unsupported(f"takes {what} from sizes that depend on {symbols_in(found.sym)}; pin or narrow them")
         if found.const is None:
             self.at.unsupported(
                 f"takes {what} from the run-time tensor {self.at.inputs[index]!r}; it must be a constant"
@@ -80,6 +95,10 @@ class Context:
         return found.const
 
     def const_ints(self, index: int, what: str) -> tuple[int, ...]:
+        """Integers, some of which may be ``Expr`` (see ``Tensor.shape``)."""
+        found = self.tensor(index)
+        if found.sym is not None:
+            return cast_sizes(found.sym.reshape(-1).tolist())
         array = self.const(index, what)
         if array.dtype.kind not in "iu":
             self.at.invalid(f"has {what} of type {array.dtype.name} where integers are needed")
@@ -107,6 +126,9 @@ class Context:
         if tensor.type.dtype not in DTYPES:
             label = f" {tensor.name!r}" if tensor.name else ""
             self.at.unsupported(f"computes on the {tensor.type.dtype} tensor{label}, a type that is not compiled")
+        if tensor.sym is not None:
+            self.at.unsupported(f"computes on sizes that depend on {symbols_in(tensor.sym)}, which engines have no "
+                                "values for; pin them")
         if tensor.const is None:
             return tensor.id
         if kind in FINITE and tensor.const.dtype.kind == "f" and not np.isfinite(tensor.const).all():
@@ -136,10 +158,16 @@ class Context:
         declared = None
         if shape is not None:
             assert found and found[0] is not None
-            declared = TensorType(tuple(int(d) for d in shape), found[0].type.dtype)
+            declared = TensorType(tuple(shape), found[0].type.dtype)
+        types = [None if t is None else t.type for t in found]
         try:
-            result = infer(kind, [None if t is None else t.type for t in found], attrs or {}, declared)
-        except IRError as error:
+            result = infer(kind, types, attrs or {}, declared)
+        except (IRError, Unproved) as error:
+            refused = smallest_break(kind, types, attrs or {}, declared, prover().symbols)
+            if refused is None and isinstance(error, Unproved):
+                raise
+            if refused is not None:
+                raise refused from None
             self.at.invalid(f"is inconsistent: {error}")
         value = f"v{len(self.ops)}"
         made = make_attrs(attrs or {})
@@ -152,7 +180,7 @@ class Context:
         if index >= len(outputs) or not outputs[index]:
             return
         name = outputs[index]
-        self.tensors[name] = Tensor(tensor.type, tensor.id, tensor.const, name, tensor.index_like)
+        self.tensors[name] = replace(tensor, name=name)
         for position in range(len(self.ops) - 1, -1, -1):
             op = self.ops[position]
             if op.node != self.at.name:
@@ -164,7 +192,7 @@ class Context:
     # small conveniences ----------------------------------------------------------------------------------------------
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """``x`` in another shape of as many elements: no operation where nothing changes or ``x`` is a constant."""
-        if tuple(shape) == x.shape:
+        if same_shape(tuple(shape), x.shape):
             return x
         if x.const is not None:
             return constant(x.const.reshape(tuple(shape)), x.name, index_like=x.index_like)
@@ -176,17 +204,20 @@ class Context:
         return self.emit("transpose", [x], {"perm": tuple(perm)})
 
     def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        return x if tuple(shape) == x.shape else self.emit("expand", [x], shape=shape)
+        return x if same_shape(tuple(shape), x.shape) else self.emit("expand", [x], shape=shape)
 
     def slice(self, x: Tensor, starts: Sequence[int], steps: Sequence[int], sizes: Sequence[int]) -> Tensor:
-        if tuple(sizes) == x.shape and all(s == 1 for s in steps):
+        if same_shape(tuple(sizes), x.shape) and all(s == 1 for s in steps):
             return x
-        return self.emit("slice", [x], {"starts": tuple(starts), "steps": tuple(steps)}, shape=sizes)
+        begin: Attr = tuple(starts)
+        if any(isinstance(s, Expr) for s in starts):
+            begin = tuple(str(simplified(s)) for s in starts)
+        return self.emit("slice", [x], {"starts": begin, "steps": tuple(steps)}, shape=sizes)
 
     def crop(self, x: Tensor, begins: Sequence[int], ends: Sequence[int]) -> Tensor:
         """``x`` without its first ``begins`` and last ``ends`` elements along each axis."""
         sizes = [d - b - e for d, b, e in zip(x.shape, begins, ends, strict=True)]
-        if min(sizes, default=1) < 1:
+        if any(s < 1 for s in sizes):
             self.at.invalid(f"crops {list(x.shape)} to {sizes}")
         return self.slice(x, begins, [1] * x.rank, sizes)
 

@@ -13,8 +13,9 @@ from compiler_kernels.ir.dtypes import ANY, COMPUTED, NUMBERS
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site
 
-KINDS: Final = ("bool", "int", "float", "number", "str", "ints", "floats")
-"""``number`` is an int for an integer or bool tensor and a float for a floating-point one."""
+KINDS: Final = ("bool", "int", "float", "number", "str", "ints", "sizes", "floats")
+"""``sizes`` are integers, or texts of expressions (``ir/dims.py``) where one of them depends on a symbol;
+``number`` is an int for an integer or bool tensor and a float for a floating-point one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("resize", 1, 1, _RESIZE, _WIN.resize, declared=True),
         OpSpec("concat", 1, None, {"axis": "int"}, _MOVE.concat, domain=ANY),
         OpSpec("pad", 1, 1, {"mode": "str", "pads": "ints", "value": "number"}, _MOVE.pad, domain=ANY),
-        OpSpec("slice", 1, 1, {"starts": "ints", "steps": "ints"}, _MOVE.slice_, declared=True, domain=ANY),
+        OpSpec("slice", 1, 1, {"starts": "sizes", "steps": "ints"}, _MOVE.slice_, declared=True, domain=ANY),
         OpSpec("transpose", 1, 1, {"perm": "ints"}, _MOVE.transpose, domain=ANY),
         OpSpec("reshape", 1, 1, {}, _MOVE.reshape, declared=True, domain=ANY),
         OpSpec("expand", 1, 1, {}, _MOVE.expand, declared=True, domain=ANY),
@@ -108,6 +109,8 @@ FINITE: Final = frozenset("conv conv_transpose gemm matmul lstm gru rnn".split()
 
 
 def _is(kind: str, value: Attr) -> bool:
+    if kind == "sizes":
+        return isinstance(value, tuple) and (all(_is("int", v) for v in value) or all(_is("str", v) for v in value))
     if kind in ("ints", "floats"):
         return isinstance(value, tuple) and all(_is(kind[:-1], v) for v in value)
     if isinstance(value, bool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,6 +56,10 @@ def symbols_in(sizes: Array) -> str:
     return " and ".join(sorted({n for s in sizes.reshape(-1) if isinstance(s, Expr) for n in s.symbols}))
 
 
+def _nothing(ctx: Context, node: Node) -> None:
+    raise AssertionError("no importer is set")
+
+
 @dataclass
 class Context:
     """Mutable state of one import. ``live`` holds the tensor names something still needs."""
@@ -67,6 +71,14 @@ class Context:
     weights: dict[str, Weight] = field(default_factory=dict)
     ids: dict[tuple[str, TensorType], str] = field(default_factory=dict)
     node: Node | None = None
+    dispatch: Callable[[Context, Node], None] = _nothing
+    """Imports one node: set by the importer, for bodies that are imported in place (inline.py)."""
+    domains: Mapping[str, int] = field(default_factory=dict)
+    """Opset of every imported domain."""
+    stated: Mapping[str, TensorType] = field(default_factory=dict)
+    """Types the model declares for its outputs and inner values, by name."""
+    highest: dict[str, float] = field(default_factory=dict)
+    """Upper ends of the policy's ranges of inputs, by value id."""
 
     @property
     def at(self) -> Node:
@@ -115,6 +127,11 @@ class Context:
         outputs = self.at.outputs
         return index < len(outputs) and outputs[index] in self.live
 
+    def declared(self, index: int) -> TensorType | None:
+        """The type the model declares for output ``index`` of the current node, if it does."""
+        outputs = self.at.outputs
+        return self.stated.get(outputs[index]) if index < len(outputs) else None
+
     # writing ---------------------------------------------------------------------------------------------------------
     def operand(self, tensor: Tensor, kind: str = "") -> str:
         """Value id of ``tensor`` as an operand of L0 operation ``kind``; a constant becomes a weight, once per content
@@ -127,8 +144,9 @@ class Context:
             label = f" {tensor.name!r}" if tensor.name else ""
             self.at.unsupported(f"computes on the {tensor.type.dtype} tensor{label}, a type that is not compiled")
         if tensor.sym is not None:
-            self.at.unsupported(f"computes on sizes that depend on {symbols_in(tensor.sym)}, which engines have no "
-                                "values for; pin them")
+            self.at.unsupported(
+                f"computes on sizes that depend on {symbols_in(tensor.sym)}, which engines have no values for; pin them"
+            )
         if tensor.const is None:
             return tensor.id
         if kind in FINITE and tensor.const.dtype.kind == "f" and not np.isfinite(tensor.const).all():

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from compiler_kernels.errors import UnsupportedError, UsageError
-from compiler_kernels.importers import algebra, elementwise, movement, recurrent, resizing, windowed
+from compiler_kernels.importers import algebra, control_flow, elementwise, movement, recurrent, resizing, windowed
 from compiler_kernels.importers.context import Context, Tensor, constant
 from compiler_kernels.importers.finish import finish
 from compiler_kernels.importers.folding import fold, to_array
+from compiler_kernels.importers.inline import live_names
 from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
 from compiler_kernels.importers.node import Node, make_node
 from compiler_kernels.importers.signature import declared_type, identifier, pin
@@ -26,18 +27,22 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **movement.IMPORTERS,
     **resizing.IMPORTERS,
     **recurrent.IMPORTERS,
+    **control_flow.IMPORTERS,
 }
 """Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
 
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
-
 
 def import_onnx(
-    data: bytes, *, filename: str, pins: Mapping[str, tuple[int, ...]] | None = None
+    data: bytes,
+    *,
+    filename: str,
+    pins: Mapping[str, tuple[int, ...]] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> tuple[Module, WeightStore]:
     """Read an ONNX model into a verified L0 module and its weights.
 
-    ``pins`` gives static shapes for inputs by name (``--input-shape``). ``Module.meta`` records the source signature
+    ``pins`` gives static shapes for inputs by name (``--input-shape``), ``ranges`` the value ranges a policy guards
+    (they bound run-time trip counts). ``Module.meta`` records the source signature
     with its symbols, the opset and the producer. ``UsageError``: not a valid ONNX model, or pins that contradict it.
     ``UnsupportedError``: an operator, type or shape that cannot be compiled, named with node, domain and opset.
     """
@@ -51,9 +56,10 @@ def import_onnx(
             raise UnsupportedError(f"{filename}: input {info.name!r} is not a tensor; only tensors are compiled")
     types = pin(declared, pins or {})
     nodes = [make_node(p, i, _version(model, p, opset)) for i, p in enumerate(graph.node)]
-    live = _live(nodes, [o.name for o in graph.output])
-    ctx = Context(WeightStore(), live)
+    live = live_names(nodes, [o.name for o in graph.output])
+    ctx = Context(WeightStore(), live, dispatch=_import_node, domains=_domains(model), stated=_stated(graph))
     inputs = _inputs(ctx, types)
+    ctx.highest = {v.id: (ranges or {})[v.name][1] for v in inputs if v.name in (ranges or {})}
     for tensor in graph.initializer:
         if tensor.name in live:
             ctx.tensors[tensor.name] = _initializer(tensor, filename)
@@ -79,16 +85,13 @@ def _version(model: onnx.ModelProto, proto: onnx.NodeProto, opset: int) -> int:
     return next((int(o.version) for o in model.opset_import if o.domain == proto.domain), 0)
 
 
-def _live(nodes: list[Node], outputs: list[str]) -> frozenset[str]:
-    """Tensor names that some graph output depends on; subgraphs read outer names too."""
-    live = set(outputs)
-    for node in reversed(nodes):
-        if any(o in live for o in node.outputs):
-            live.update(name for name in node.inputs if name)
-            for attr in node.proto.attribute:
-                for sub in (attr.g, *attr.graphs):
-                    live.update(name for inner in sub.node for name in inner.input if name)
-    return frozenset(live)
+def _domains(model: onnx.ModelProto) -> dict[str, int]:
+    return {o.domain: int(o.version) for o in model.opset_import}
+
+
+def _stated(graph: onnx.GraphProto) -> dict[str, TensorType]:
+    found = {info.name: declared_type(info) for info in (*graph.value_info, *graph.output)}
+    return {name: ttype for name, ttype in found.items() if ttype is not None}
 
 
 def _inputs(ctx: Context, types: Mapping[str, TensorType]) -> list[Value]:
@@ -119,8 +122,6 @@ def _import_node(ctx: Context, node: Node) -> None:
             node.invalid(f"reads {name!r}, which nothing before it defines")
     if node.proto.domain not in ("", "ai.onnx"):
         node.unsupported("belongs to a domain that is not compiled; export the model with standard operators")
-    if node.op in _CONTROL_FLOW:
-        node.unsupported("is control flow decided at run time, which is not compiled so far")
     if fold(ctx):
         return
     found = OPERATORS.get(node.op)

@@ -49,6 +49,10 @@ class Policy(Section):
         """Pinned input shapes by input name, in the form the importer takes."""
         return {name: guard.shape for name, guard in self.inputs.items() if guard.shape is not None}
 
+    def input_ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Guarded ranges by input name, in the form the importer takes."""
+        return {name: guard.range for name, guard in self.inputs.items() if guard.range is not None}
+
 
 def published_schema() -> str:
     """JSON Schema (draft 2020-12) of the policy, as committed in docs/examples/policy.schema.json."""

@@ -28,6 +28,8 @@ from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+SOURCE_FILE = "model.source"
+"""Role of the user's own file where the ONNX model was converted from it (docs/doors.md)."""
 
 
 def numerics_passes(numerics: Numerics) -> tuple[ModulePass, ...]:
@@ -61,11 +63,17 @@ def _source_model(inputs: Inputs, config: Config) -> Outcome:
         }
     )
     assert isinstance(facts, dict)
-    return (
+    artifacts = [
         Artifact("model.onnx", model.data),
         Artifact("policy.json", policy.canonical_json(), JSON),
         Artifact("pins.json", (json.dumps(pins, sort_keys=True) + "\n").encode(), JSON),
-    ), facts
+    ]
+    conversion = config["conversion"]
+    if isinstance(conversion, dict):
+        # The chain starts from the user's own file; the model was made from it by the programs named here.
+        facts["conversion"] = conversion
+        artifacts.append(Artifact(f"source/{conversion['source']}", inputs[SOURCE_FILE].data))
+    return tuple(artifacts), facts
 
 
 def _pins(policy: Policy, config: Config) -> dict[str, list[int]]:
@@ -79,8 +87,11 @@ def _pins(policy: Policy, config: Config) -> dict[str, list[int]]:
 def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
     pins = {name: tuple(shape) for name, shape in json.loads(inputs["source_model/pins.json"].text).items()}
     model = inputs["source_model/model.onnx"]
-    module, store = import_onnx(model.data, filename=str(config["model_filename"]), pins=pins)
-    check_against(policy_from_json(inputs["source_model/policy.json"].data), module)
+    policy = policy_from_json(inputs["source_model/policy.json"].data)
+    module, store = import_onnx(
+        model.data, filename=str(config["model_filename"]), pins=pins, ranges=policy.input_ranges()
+    )
+    check_against(policy, module)
     facts = as_json(
         {
             "operations": len(module.main.ops),
@@ -138,7 +149,8 @@ SOURCE_MODEL = Stage(
     "source_model",
     _source_model,
     sources=("model.onnx", "policy.yaml"),
-    config=("model_filename", "policy_filename", "input_shapes"),
+    optional_sources=(SOURCE_FILE,),
+    config=("model_filename", "policy_filename", "input_shapes", "conversion"),
     description="The model file and the clinical policy as given, with the input shapes that were pinned.",
 )
 IR_L0 = Stage(

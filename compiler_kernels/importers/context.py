@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import FunctionProto
 
 from compiler_kernels.errors import IRError, UsageError
 from compiler_kernels.importers.node import Node
@@ -77,6 +78,12 @@ class Context:
     """Opset of every imported domain."""
     stated: Mapping[str, TensorType] = field(default_factory=dict)
     """Types the model declares for its outputs and inner values, by name."""
+    functions: Mapping[tuple[str, str, str], FunctionProto] = field(default_factory=dict)
+    """Functions the model brings along, by domain, name and overload (functions.py)."""
+    open_functions: list[tuple[str, str, str]] = field(default_factory=list)
+    """Those being expanded."""
+    expanded: int = 0
+    """Nodes that expansions of functions have created."""
     highest: dict[str, float] = field(default_factory=dict)
     """Upper ends of the policy's ranges of inputs, by value id."""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import onnx
-import onnx.inliner
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 
@@ -16,7 +15,7 @@ _MESSAGE: Final = 11
 
 
 def load(data: bytes, filename: str) -> onnx.ModelProto:
-    """Parse and check an ONNX model, with its local functions inlined. ``UsageError`` names ``filename``."""
+    """Parse and check an ONNX model. ``UsageError`` names ``filename``."""
     if not data:
         raise UsageError(f"{filename} is empty; give an ONNX model")
     try:
@@ -41,9 +40,7 @@ def load(data: bytes, filename: str) -> onnx.ModelProto:
         for info in shapeless:
             info.type.tensor_type.shape.SetInParent()
         onnx.checker.check_model(model)
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # checker and inliner raise ValidationError, RuntimeError, DecodeError...
+    except Exception as error:  # the checker raises ValidationError, RuntimeError, DecodeError...
         raise UsageError(f"{filename} is not a valid ONNX model: {_sentence(error)}") from None
     for info in (*model.graph.input, *model.graph.output):
         if info.name in names:

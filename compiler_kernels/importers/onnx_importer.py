@@ -11,6 +11,7 @@ from compiler_kernels.importers import algebra, control_flow, elementwise, movem
 from compiler_kernels.importers.context import Context, Tensor, constant
 from compiler_kernels.importers.finish import finish
 from compiler_kernels.importers.folding import fold, to_array
+from compiler_kernels.importers.functions import expand, function_key, local_functions
 from compiler_kernels.importers.inline import live_names
 from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
 from compiler_kernels.importers.node import Node, make_node
@@ -58,6 +59,7 @@ def import_onnx(
     nodes = [make_node(p, i, _version(model, p, opset)) for i, p in enumerate(graph.node)]
     live = live_names(nodes, [o.name for o in graph.output])
     ctx = Context(WeightStore(), live, dispatch=_import_node, domains=_domains(model), stated=_stated(graph))
+    ctx.functions = local_functions(model)
     inputs = _inputs(ctx, types)
     ctx.highest = {v.id: (ranges or {})[v.name][1] for v in inputs if v.name in (ranges or {})}
     for tensor in graph.initializer:
@@ -120,11 +122,18 @@ def _import_node(ctx: Context, node: Node) -> None:
     for name in node.inputs:
         if name and name not in ctx.tensors:
             node.invalid(f"reads {name!r}, which nothing before it defines")
+    if function_key(node.proto) in ctx.functions:
+        expand(ctx)
+        return
     if node.proto.domain not in ("", "ai.onnx"):
+        if expand(ctx):
+            return
         node.unsupported("belongs to a domain that is not compiled; export the model with standard operators")
     if fold(ctx):
         return
     found = OPERATORS.get(node.op)
+    if found is None and expand(ctx):
+        return
     if found is None:
         node.unsupported("is not compiled so far")
     if node.version < MIN_OPSET:

@@ -12,7 +12,7 @@ from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.files import write_atomic
 from evidence.conformance import MODES, Outcome, onnx_node_cases, run_jobs
 from evidence.conformance.cases import listed, select
-from evidence.conformance.report import baseline_text, document, read_baseline, regressions, table
+from evidence.conformance.report import baseline_text, defects, document, read_baseline, regressions, table
 from evidence.conformance.suite import this_target
 
 SUITES = ("onnx-node",)
@@ -98,4 +98,4 @@ def run(
         print("\n".join(table(outcomes)))
         for line in regressed or []:
             print(f"passes no more: {line}")
-    return 1 if regressed or any(o.kind.defect for o in outcomes) else 0
+    return 1 if regressed or defects(outcomes) else 0

@@ -10,7 +10,11 @@ from pathlib import Path
 from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Json, as_json
 from evidence.conformance.cases import DENOMINATORS, MODES, denominator, listed
+from evidence.conformance.deviations import DEVIATIONS
 from evidence.conformance.outcome import Kind, Outcome
+
+FEW = 100
+"""Up to this many outcomes, the table names every refused test."""
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, int]]]:
@@ -105,15 +109,26 @@ def table(outcomes: Sequence[Outcome], longest: int = 20) -> list[str]:
         lines += [f"  {kind:12} {_share(row)}" for kind, row in counted[mode].items()]
         lines += ["", *_operators(by_operator(outcomes, mode)), ""]
         refusals = _refusals(outcomes, mode)
-        lines += [
-            f"  {n:5}  {text} [{', '.join(ops[:6])}{', …' if len(ops) > 6 else ''}]"
-            for n, text, ops in refusals[:longest]
-        ]
+        for count, text, ops in refusals[:longest]:
+            shown = text if len(text) <= 140 else text[:139] + "…"
+            lines.append(f"  {count:5}  {shown} [{', '.join(ops[:6])}{', …' if len(ops) > 6 else ''}]")
         if len(refusals) > longest:
             lines.append(f"         and {len(refusals) - longest} further reasons; --json has all")
         lines.append("")
-    lines += [f"{o.kind.value}: {o.name} ({o.mode}): {o.detail}" for o in outcomes if o.kind.defect]
+    if len(outcomes) <= FEW:
+        lines += [f"refused: {o.name} ({o.mode}): {o.detail}" for o in outcomes if o.kind is Kind.REFUSED]
+    lines += [f"{o.kind.value}: {o.name} ({o.mode}): {o.detail}{_known(o)}" for o in outcomes if o.kind.defect]
     return lines
+
+
+def defects(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Outcomes that are neither passed, nor refused, nor a wrong value that ``DEVIATIONS`` explains."""
+    return [o for o in outcomes if o.kind.defect and not (o.kind is Kind.WRONG and o.name in DEVIATIONS)]
+
+
+def _known(outcome: Outcome) -> str:
+    reason = DEVIATIONS.get(outcome.name)
+    return f" (known: {reason})" if reason and outcome.kind is Kind.WRONG else ""
 
 
 def _share(row: Mapping[str, int]) -> str:

@@ -1,6 +1,6 @@
 """All vectors of CA-1 as one program: each one-node model goes through the compiler, then all are linked together.
 
-The program reads the inputs of all vectors from standard input and writes all outputs to standard output, binary32 in
+The program reads the inputs of all vectors from standard input and writes all outputs to standard output in
 vector order, so one run per target checks everything.
 """
 
@@ -16,6 +16,7 @@ import onnx
 
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.importers.onnx_importer import import_onnx
+from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.weights import WeightStore
@@ -24,7 +25,8 @@ from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.isa import SCALAR, Isa
 from evidence.engine_program import engine_text, main_text, unit_text
-from evidence.reference.vector_model import Expected, Vector
+from evidence.reference.graph import storage, type_name
+from evidence.reference.vector_model import Expected, Vector, array_to_words
 
 Array = npt.NDArray[Any]
 
@@ -40,24 +42,31 @@ class Compiled:
     expected: Expected
 
 
+def onnx_array(array: Array) -> Array:
+    """A reference array as the onnx package takes it: bfloat16, two opaque bytes there, in the type of ml_dtypes."""
+    return array.view(numpy_dtype("bfloat16")) if array.dtype.kind == "V" else array
+
+
 def onnx_model(vector: Vector) -> bytes:
-    """The vector as a serialised one-node ONNX model."""
+    """The vector as a serialised one-node ONNX model; outputs before the one it holds are not asked for."""
     parts = vector.onnx_model_parts()
     attributes = {k: v for k, v in parts.attributes.items() if v is not None}
-    node = onnx.helper.make_node(parts.op_type, list(parts.inputs), [parts.output], name=vector.name, **attributes)
+    outputs = [*[""] * parts.output_index, parts.output]
+    node = onnx.helper.make_node(
+        parts.op_type, list(parts.inputs), outputs, name=vector.name, domain=parts.domain, **attributes
+    )
 
-    def info(name: str, array: Array) -> onnx.ValueInfoProto:
-        kind = onnx.TensorProto.FLOAT if array.dtype == np.float32 else onnx.TensorProto.INT64
-        return onnx.helper.make_tensor_value_info(name, kind, array.shape)
+    def info(name: str, shape: Sequence[int], dtype: str) -> onnx.ValueInfoProto:
+        return onnx.helper.make_tensor_value_info(name, DTYPES[dtype].onnx, shape)
 
     graph = onnx.helper.make_graph(
         [node],
         "vector",
-        [info(n, a) for n, a in parts.graph_inputs.items()],
-        [onnx.helper.make_tensor_value_info(parts.output, onnx.TensorProto.FLOAT, parts.output_shape)],
-        [onnx.numpy_helper.from_array(a, n) for n, a in parts.initializers.items()],
+        [info(n, a.shape, type_name(a.dtype)) for n, a in parts.graph_inputs.items()],
+        [info(parts.output, parts.output_shape, parts.output_dtype)],
+        [onnx.numpy_helper.from_array(onnx_array(a), n) for n, a in parts.initializers.items()],
     )
-    opsets = [onnx.helper.make_opsetid("", parts.opset)]
+    opsets = [onnx.helper.make_opsetid(parts.domain, parts.opset)]
     return bytes(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
 
 
@@ -75,7 +84,7 @@ def compile_vector(vector: Vector, plain: bool = False) -> Compiled:
         verify(frozen)
     lowered = lower_to_l2(frozen, store, plain)
     given = vector.onnx_model_parts().graph_inputs
-    inputs = tuple(np.ascontiguousarray(given[v.name], dtype="<f4") for v in lowered.main.inputs)
+    inputs = tuple(np.ascontiguousarray(given[v.name]) for v in lowered.main.inputs)
     return Compiled(vector.name, lowered, store, inputs, vector.expected)
 
 
@@ -120,17 +129,31 @@ def input_bytes(compiled: Sequence[Compiled]) -> bytes:
 
 def compare(compiled: Sequence[Compiled], output: bytes) -> dict[str, str]:
     """Vectors whose bits differ: name -> first difference. NaN is canonicalised as the runtime does."""
-    values = np.frombuffer(output, dtype="<f4").copy()
-    values[np.isnan(values)] = np.frombuffer(b"\x00\x00\xc0\x7f", dtype="<f4")[0]
     wrong: dict[str, str] = {}
     start = 0
     for item in compiled:
-        shape = item.expected.shape
+        shape, kept = item.expected.shape, storage(item.expected.dtype).newbyteorder("<")
         count = int(np.prod(shape, dtype=np.int64))
-        got = values[start : start + count].reshape(shape)
-        start += count
+        if start + count * kept.itemsize > len(output):
+            break
+        got = canonical_nan(np.frombuffer(output, kept, count, start)).reshape(shape)
+        start += count * kept.itemsize
         if not item.expected.matches(got):
-            wrong[item.name] = f"got {[hex(w) for w in got.reshape(-1)[:4].view('<u4')]}"
-    if start != values.size:
-        wrong["(size)"] = f"the program wrote {values.size} values, expected {start}"
+            wrong[item.name] = f"got {array_to_words(got.reshape(-1)[:4])}"
+    if start != len(output) or len(output) != sum(_bytes(item) for item in compiled):
+        wrong["(size)"] = f"the program wrote {len(output)} bytes, expected {sum(_bytes(i) for i in compiled)}"
     return wrong
+
+
+def _bytes(item: Compiled) -> int:
+    return int(np.prod(item.expected.shape, dtype=np.int64)) * storage(item.expected.dtype).itemsize
+
+
+def canonical_nan(values: Array) -> Array:
+    """A copy in which every NaN is the one of its type that outputs have; bfloat16 as two opaque bytes."""
+    if values.dtype.kind == "V":
+        words = values.view("<u2")
+        return np.where((words & 0x7FFF) > 0x7F80, np.uint16(0x7FC0), words).astype("<u2").view(values.dtype)
+    if values.dtype.kind != "f":
+        return values.copy()
+    return np.where(np.isnan(values), values.dtype.type(np.nan), values)

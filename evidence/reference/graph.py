@@ -23,6 +23,11 @@ def storage(dtype: str) -> np.dtype[Any]:
     return np.dtype("V2") if dtype == "bfloat16" else np.dtype(dtype)
 
 
+def type_name(dtype: np.dtype[Any]) -> str:
+    """The element type kept as ``dtype``: inverse of :func:`storage`."""
+    return "bfloat16" if dtype.kind == "V" else dtype.name
+
+
 @dataclass(frozen=True)
 class RefTensor:
     """A graph input: value id, name in the model, static shape, NumPy dtype name."""

@@ -48,6 +48,14 @@ def to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
     return np.where(low, dtype.type(info.min), np.where(high, dtype.type(info.max), inside))
 
 
+def to_storage(x: Array, dtype: str) -> Array:
+    """Binary64 numbers rounded once to a floating-point type, truncated and saturated to an integer one."""
+    target = storage(dtype)
+    if target.kind in "iu":
+        return to_integer(x, target)
+    return to_bfloat16(x) if target == BFLOAT16 else x.astype(target)
+
+
 def cast(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """To ``node.attrs["to"]``; in the binary64 yardstick every floating-point type is binary64."""
     name = str(node.attrs["to"])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from evidence.reference.graph import storage
+from evidence.reference.typed import to_storage
 from evidence.reference.vector_model import VectorInput, array_to_words
 
 
@@ -23,11 +25,16 @@ class Case:
     opset: int = 17
     version: str = "CA-1.1"
     arithmetic: str = ""
+    output: int = 0
+    domain: str = ""
 
 
-def random(name: str, *shape: int, kind: str = "unit", shift: int = 0, constant: bool = False) -> VectorInput:
+def random(
+    name: str, *shape: int, kind: str = "unit", shift: int = 0, constant: bool = False, dtype: str = "float32"
+) -> VectorInput:
     """A generated operand; the seed (``lcg``) is set by the generator."""
-    return VectorInput(name, shape, constant, {"lcg": 0, "kind": kind, "shift": shift})
+    named = {} if dtype == "float32" else {"dtype": dtype}
+    return VectorInput(name, shape, constant, {"lcg": 0, "kind": kind, "shift": shift, **named})
 
 
 def weight(name: str, *shape: int, kind: str = "unit", shift: int = 0) -> VectorInput:
@@ -35,15 +42,18 @@ def weight(name: str, *shape: int, kind: str = "unit", shift: int = 0) -> Vector
     return random(name, *shape, kind=kind, shift=shift, constant=True)
 
 
-def given(name: str, values: npt.ArrayLike, *shape: int, constant: bool = False) -> VectorInput:
-    """A float32 operand with stated values."""
-    array = np.asarray(values, dtype=np.float32)
-    return VectorInput(name, shape or array.shape, constant, {"bits": array_to_words(array)})
+def given(name: str, values: npt.ArrayLike, *shape: int, constant: bool = False, dtype: str = "float32") -> VectorInput:
+    """An operand with stated values; those of a floating-point type are rounded once to it."""
+    target = storage(dtype)
+    exact = target.kind in "iub" or target == np.float32
+    array = np.asarray(values, dtype=target) if exact else to_storage(np.asarray(values, dtype=np.float64), dtype)
+    named = {} if dtype == "float32" else {"dtype": dtype}
+    return VectorInput(name, shape or array.shape, constant, {"bits": array_to_words(array), **named})
 
 
-def integers(name: str, values: Sequence[int]) -> VectorInput:
-    """An int64 initialiser of one dimension."""
-    return VectorInput(name, (len(values),), True, {"values": list(values)})
+def integers(name: str, values: Sequence[int], constant: bool = True) -> VectorInput:
+    """An int64 operand of one dimension, by default an initialiser."""
+    return VectorInput(name, (len(values),), constant, {"values": list(values)})
 
 
 ABSENT = VectorInput("")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from evidence.reference.errors import ReferenceError
-from evidence.reference.graph import RefGraph, RefNode, RefTensor
+from evidence.reference.graph import RefGraph
+from evidence.reference.vector_graph import GraphOf
 from evidence.reference.vector_model import Array, OnnxParts
 from evidence.reference.vector_recurrent import OPERATORS, recurrent_graph
 
@@ -212,6 +213,10 @@ _CONVERTERS: dict[str, Callable[[Attrs, Operands], Converted]] = {
 }  # fmt: skip
 
 
+GRAPHS: dict[str, Callable[[OnnxParts], tuple[RefGraph, dict[str, Array]]]] = {}
+"""Builders of operators that are several nodes, by ONNX name; a family of vectors adds its own."""
+
+
 def _convert(parts: OnnxParts, operands: Operands) -> Converted:
     attrs = parts.attributes
     if parts.op_type in _SAME_SHAPE:
@@ -227,24 +232,43 @@ def _convert(parts: OnnxParts, operands: Operands) -> Converted:
     return _CONVERTERS[parts.op_type](attrs, operands)
 
 
+_MOVES = frozenset("concat pad slice transpose reshape expand where cast".split())
+"""Operators that take float16 and bfloat16 as they are; for all others both widen first and narrow after."""
+_BOOLEAN = frozenset("equal less less_or_equal greater greater_or_equal".split())
+
+
+def _result_type(op: str, attrs: Attrs, types: Sequence[str]) -> str:
+    if op in _BOOLEAN:
+        return "bool"
+    return str(attrs["to"]) if op == "cast" else types[1 if op == "where" else 0]
+
+
 def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
-    """The node's graph (three nodes for Softmax before opset 13, one per direction of an RNN) and its inputs."""
+    """The node's graph (three nodes for Softmax before opset 13, one per direction of an RNN) and its inputs.
+
+    An operator of several nodes has a builder in ``GRAPHS``; the others become one node with casts around it where
+    operands are of a half type.
+    """
     if parts.op_type in OPERATORS:
         return recurrent_graph(parts)
+    if parts.op_type in GRAPHS:
+        return GRAPHS[parts.op_type](parts)
     arrays = {**parts.graph_inputs, **parts.initializers}
     operands = [arrays[name] if name else None for name in parts.inputs]
     op, attrs, shape, used = _convert(parts, operands)
     if parts.arithmetic:
         attrs["arithmetic"] = parts.arithmetic
+    graph = GraphOf(parts)
     names = list(parts.inputs[:used])
-    inputs = tuple(RefTensor(n, n, a.shape, a.dtype.name) for n, a in parts.graph_inputs.items())
-    nodes = [RefNode(op, tuple(names), "y", tuple(int(n) for n in shape), "float32", attrs)]
+    if op not in _MOVES:
+        names = [graph.wide(name) if name else "" for name in names]
+    shape = tuple(int(n) for n in shape)
+    first = names[0]
     if op in ("softmax", "log_softmax") and parts.opset < 13:  # flattened to two dimensions at the axis
         axis = parts.attributes.get("axis", 1) % len(shape)
         flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
-        nodes = [
-            RefNode("reshape", (names[0],), "flat", flat, "float32", {}),
-            RefNode(op, ("flat",), "rows", flat, "float32", {"axis": 1}),
-            RefNode("reshape", ("rows",), "y", tuple(shape), "float32", {}),
-        ]
-    return RefGraph("vector", inputs, dict(parts.initializers), tuple(nodes), (("y", "y"),)), dict(parts.graph_inputs)
+        rows = graph.node(op, [graph.node("reshape", [first], flat)], flat, axis=1)
+        return graph.finish(graph.node("reshape", [rows], shape), parts.output_dtype)
+    types = [graph.types[name] for name in names if name]
+    result = graph.node(op, names, shape, _result_type(op, attrs, types), **attrs)
+    return graph.finish(result, parts.output_dtype if op not in _MOVES else "")

@@ -103,7 +103,7 @@ def _seeded(case: Case, attempt: int) -> Vector:
     )
     draft = Vector(
         case.name, case.version, case.opset, case.op_type, case.attributes, inputs, Expected((), "", ""),
-        arithmetic=case.arithmetic,
+        arithmetic=case.arithmetic, output=case.output, domain=case.domain,
     )  # fmt: skip
     return replace(draft, expected=Expected.of(expected_output(draft)))
 

@@ -9,7 +9,9 @@ from typing import Final
 
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.importers.context import Context
+from compiler_kernels.ir.dims import product
 from compiler_kernels.ir.graph import Graph, Module, Op, Value, Weight
+from compiler_kernels.ir.symbols import interval, prover
 from compiler_kernels.ir.text import format_type
 
 LARGEST: Final = 2**31 - 1
@@ -28,8 +30,10 @@ def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[
         results.append(tensor.id)
     ops = _alive(ctx.ops, results)
     for op in ops:
-        if not 0 < op.out.count <= LARGEST:
-            size = "an empty tensor" if op.out.count == 0 else f"more than {LARGEST} elements"
+        least, most = interval(product(op.out.extents), prover().symbols)
+        if not 0 < least <= most <= LARGEST and not _within(op):
+            size = "an empty tensor" if least <= 0 else f"more than {LARGEST} elements"
+            size = size if op.out.is_static else f"{size} for some sizes"
             raise UnsupportedError(f"node {op.node!r} computes {size}, {format_type(op.out)}, which is not compiled")
     names = {v.id: v.id for v in inputs}
     weights: list[Weight] = []
@@ -45,6 +49,12 @@ def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[
     title = re.sub(r"[^A-Za-z0-9_.]", "_", meta["model"])
     graph = Graph(title, tuple(inputs), tuple(weights), tuple(final), tuple(names[r] for r in results), tuple(outputs))
     return Module("l0", (graph,), tuple(sorted(meta.items())))
+
+
+def _within(op: Op) -> bool:
+    """Whether the result has 1 to ``LARGEST`` elements for all sizes, where intervals alone do not show it."""
+    count = product(op.out.extents)
+    return prover().proves("<=", 1, count) and prover().proves("<=", count, LARGEST)
 
 
 def _alive(ops: list[Op], results: list[str]) -> list[Op]:

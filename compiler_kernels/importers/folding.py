@@ -14,6 +14,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from compiler_kernels.importers.context import Array, Context, Tensor, constant
+from compiler_kernels.importers.symbolic import fold_sizes, shape_of
 
 LIMIT: Final = 1 << 28
 """Largest constant, in elements, that folding may create."""
@@ -55,6 +56,8 @@ def fold(ctx: Context) -> bool:
         ctx.bind(_sizes(ctx))
         return True
     inputs = [ctx.tensor(i) for i in range(len(ctx.at.inputs)) if ctx.at.has_input(i)]
+    if any(t.sym is not None for t in inputs):
+        return fold_sizes(ctx)
     if any(t.const is None for t in inputs) or op in RANDOM or (not inputs and op != "Range"):
         return False
     index_like = any(t.index_like for t in inputs)
@@ -76,6 +79,8 @@ def _inexact(t: Tensor) -> bool:
 
 def _sizes(ctx: Context) -> Tensor:
     shape = ctx.tensor(0).shape
+    if not ctx.tensor(0).type.is_static:
+        return shape_of(ctx)
     if ctx.at.op == "Size":
         return constant(np.array(np.prod(shape, dtype=np.int64), dtype=np.int64), index_like=True)
     picked = shape[ctx.at.int_("start", 0) : ctx.at.int_("end", len(shape))]

@@ -18,8 +18,10 @@ from compiler_kernels.importers.node import Node, make_node
 from compiler_kernels.importers.signature import declared_type, identifier, pin
 from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Module, TensorType, Value
+from compiler_kernels.ir.symbols import Symbols, Unproved, meta_of, proved_equal, scope
 from compiler_kernels.ir.text import format_type
 from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.proofs.breaks import used_symbols
 
 OPERATORS: dict[str, Callable[[Context], None]] = {
     **elementwise.IMPORTERS,
@@ -39,14 +41,28 @@ def import_onnx(
     filename: str,
     pins: Mapping[str, tuple[int, ...]] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    bounds: Symbols | None = None,
 ) -> tuple[Module, WeightStore]:
     """Read an ONNX model into a verified L0 module and its weights.
 
     ``pins`` gives static shapes for inputs by name (``--input-shape``), ``ranges`` the value ranges a policy guards
-    (they bound run-time trip counts). ``Module.meta`` records the source signature
-    with its symbols, the opset and the producer. ``UsageError``: not a valid ONNX model, or pins that contradict it.
+    (they bound run-time trip counts), ``bounds`` the range of each symbol that stays variable (the policy's
+    ``shapes``); sizes that follow from one are expressions, proved to fit for all its values (docs/shapes.md).
+    ``Module.meta`` records the source signature with its symbols, their bounds, the opset and the producer.
+    ``UsageError``: not a valid ONNX model, or pins that contradict it.
     ``UnsupportedError``: an operator, type or shape that cannot be compiled, named with node, domain and opset.
     """
+    with scope(bounds or {}):
+        return _import(data, filename, pins or {}, ranges or {}, bounds or {})
+
+
+def _import(
+    data: bytes,
+    filename: str,
+    pins: Mapping[str, tuple[int, ...]],
+    ranges: Mapping[str, tuple[float, float]],
+    bounds: Symbols,
+) -> tuple[Module, WeightStore]:
     model = load(data, filename)
     opset = opset_of(model, filename)
     graph = model.graph
@@ -55,13 +71,13 @@ def import_onnx(
     for info in graph.input:
         if info.name not in constants and not info.type.HasField("tensor_type"):
             raise UnsupportedError(f"{filename}: input {info.name!r} is not a tensor; only tensors are compiled")
-    types = pin(declared, pins or {})
+    types = pin(declared, pins, bounds)
     nodes = [make_node(p, i, _version(model, p, opset)) for i, p in enumerate(graph.node)]
     live = live_names(nodes, [o.name for o in graph.output])
     ctx = Context(WeightStore(), live, dispatch=_import_node, domains=_domains(model), stated=_stated(graph))
     ctx.functions = local_functions(model)
     inputs = _inputs(ctx, types)
-    ctx.highest = {v.id: (ranges or {})[v.name][1] for v in inputs if v.name in (ranges or {})}
+    ctx.highest = {v.id: ranges[v.name][1] for v in inputs if v.name in ranges}
     for tensor in graph.initializer:
         if tensor.name in live:
             ctx.tensors[tensor.name] = _initializer(tensor, filename)
@@ -74,6 +90,7 @@ def import_onnx(
         "model": graph.name or "model",
         "opset": str(opset),
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
+        **meta_of({name: bound for name, bound in bounds.items() if name in used_symbols(list(types.values()), {})}),
     }
     for value in inputs:
         shown = declared[value.name]
@@ -119,6 +136,14 @@ def _initializer(tensor: onnx.TensorProto, filename: str) -> Tensor:
 
 
 def _import_node(ctx: Context, node: Node) -> None:
+    try:
+        _dispatch(ctx, node)
+    except Unproved as error:
+        breaks = f"{error.at} breaks {node.where}" if error.at else node.where
+        raise UnsupportedError(f"{breaks}: {error.reason}; change the policy's shapes, or the model") from None
+
+
+def _dispatch(ctx: Context, node: Node) -> None:
     for name in node.inputs:
         if name and name not in ctx.tensors:
             node.invalid(f"reads {name!r}, which nothing before it defines")
@@ -162,7 +187,7 @@ def _check_outputs(ctx: Context, graph: onnx.GraphProto, filename: str) -> None:
         if stated is None:
             continue
         sizes = zip(stated.shape, found.shape, strict=False)
-        if len(stated.shape) != found.rank or any(isinstance(a, int) and a != b for a, b in sizes):
+        if len(stated.shape) != found.rank or any(isinstance(a, int) and not proved_equal(a, b) for a, b in sizes):
             raise UsageError(
                 f"{filename}: the output {info.name!r} is declared as {format_type(stated)}, but the graph computes "
                 f"{format_type(found.type)} for these input shapes; correct the model or the pinned shapes"

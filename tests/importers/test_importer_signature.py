@@ -41,8 +41,9 @@ def test_unpinned_symbols_are_named_with_the_flag() -> None:
     with pytest.raises(UnsupportedError) as caught:
         load(two_inputs([1, "H", "W"], [1, "H", "W"]))
     assert str(caught.value) == (
-        "input 'a' is float32[1, H, W] with the symbol H and the symbol W, and engines have static shapes; "
-        "add --input-shape a=1,H,W with a number for H, W, or inputs.a.shape to the policy"
+        "input 'a' is float32[1, H, W] with the symbol H and the symbol W, of neither fixed nor bounded size; "
+        "add --input-shape a=1,H,W with a number for H, W, or inputs.a.shape to the policy, "
+        "or bounds such as [1, 8] as shapes.H and shapes.W"
     )
     assert caught.value.exit_code == 4
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 import onnx
 
-from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.errors import IRError, UnsupportedError, UsageError
+from compiler_kernels.ir.dims import Expr, Size, as_dim, substitute
+from compiler_kernels.ir.dims_text import parse_dim
 from compiler_kernels.ir.graph import ANONYMOUS, Dim, TensorType
+from compiler_kernels.ir.symbols import Symbols
 from compiler_kernels.ir.text import format_type
 
 _RESERVED = re.compile(r"[vw]\d+")
@@ -20,6 +24,16 @@ def symbol(text: str) -> str:
         return ANONYMOUS
     name = re.sub(r"[^A-Za-z0-9_.]", "_", text)
     return name if re.match(r"[A-Za-z_]", name) and name not in ("inf", "nan") else f"d_{name}"
+
+
+def _parameter(text: str) -> Dim:
+    """A ``dim_param``: an expression such as ``32*height`` where it reads as one (PyTorch writes them), or a symbol."""
+    if re.search(r"[*/+()-]", text) and re.search(r"[A-Za-z_]", text):
+        try:
+            return as_dim(parse_dim(text))
+        except IRError:
+            pass
+    return symbol(text)
 
 
 def identifier(text: str, taken: Iterable[str]) -> str:
@@ -52,23 +66,64 @@ def declared_type(info: onnx.ValueInfoProto) -> TensorType | None:
         if d.HasField("dim_value"):
             dims.append(int(d.dim_value) if d.dim_value >= 0 else ANONYMOUS)
         else:
-            dims.append(symbol(d.dim_param))
+            dims.append(_parameter(d.dim_param))
     return TensorType(tuple(dims), dtype_name(info.type.tensor_type.elem_type))
 
 
-def pin(inputs: Mapping[str, TensorType | None], pins: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
-    """Static types of all inputs: pinned shapes, and symbols that another input's pin resolves.
+def anonymous_name(input_name: str, axis: int) -> str:
+    """The symbol that stands for an anonymous dimension: ``<input>_<axis>``."""
+    return symbol(f"{input_name}_{axis}")
 
-    ``UsageError`` for a pin that names no input, contradicts rank or a fixed size, or gives one symbol two values;
-    ``UnsupportedError`` naming input, symbol and the flag to add for whatever stays symbolic.
+
+def pin(
+    inputs: Mapping[str, TensorType | None],
+    pins: Mapping[str, tuple[int, ...]],
+    bounds: Symbols | None = None,
+) -> dict[str, TensorType]:
+    """Types of all inputs: sizes from pins, from symbols that another input's pin resolves, and from bounds that allow
+    one size only; symbols where ``bounds`` leaves a choice. Without bounds every type is static.
+
+    ``UsageError`` for a pin that names no input, contradicts rank, a fixed size or a bound, or gives one symbol two
+    values, and for a bound of a symbol the model lacks; ``UnsupportedError`` naming input, symbol and remedy for
+    whatever has neither size nor bounds.
     """
     for name in pins:
         if name not in inputs:
             raise UsageError(f"a shape is pinned for the input {name!r}, but the model's inputs are {_names(inputs)}")
+    bounds = bounds or {}
+    _known_symbols(inputs, bounds)
     values: dict[str, tuple[int, str]] = {}
     for name, shape in pins.items():
         _bind_symbols(name, inputs[name], shape, values)
-    return {name: _resolve(name, found, pins.get(name), values) for name, found in inputs.items()}
+    for dim, (value, where) in values.items():
+        if dim in bounds and value not in bounds[dim]:
+            raise UsageError(
+                f"the pinned shape of input {where!r} sets the symbol {dim!r} to {value}, but the policy's "
+                f"shapes.{dim} is {bounds[dim]}; change one of them"
+            )
+    values |= {n: (b.lo, "") for n, b in bounds.items() if n not in values and len(b.values) == 1}
+    return {name: _resolve(name, found, pins.get(name), values, bounds) for name, found in inputs.items()}
+
+
+def _known_symbols(inputs: Mapping[str, TensorType | None], bounds: Symbols) -> None:
+    known = [s for name, found in inputs.items() if found is not None for s in _symbols(name, found)]
+    for name in bounds:
+        if name not in known:
+            listed = ", ".join(dict.fromkeys(known)) or "none"
+            raise UsageError(
+                f"the policy bounds the symbol shapes.{name}, but the symbols of the model's inputs are {listed}; "
+                "correct the name"
+            )
+
+
+def _symbols(name: str, found: TensorType) -> list[str]:
+    """Symbols in the dimensions of one input, an anonymous one under its own name."""
+    symbols: list[str] = []
+    for axis, dim in enumerate(found.shape):
+        size = parse_dim(dim) if isinstance(dim, str) and dim != ANONYMOUS else dim
+        symbols += [anonymous_name(name, axis)] if size == ANONYMOUS else []
+        symbols += sorted(size.symbols) if isinstance(size, Expr) else []
+    return symbols
 
 
 def _names(inputs: Iterable[str]) -> str:
@@ -95,7 +150,7 @@ def _bind_symbols(
                     f"the pinned shape {name}={text} says {size} for axis {axis}, but input {name!r} is "
                     f"{format_type(found)}; that axis must be {dim}"
                 )
-        elif dim != ANONYMOUS:
+        elif re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", dim):
             known, where = values.setdefault(dim, (size, name))
             if known != size:
                 raise UsageError(
@@ -105,7 +160,11 @@ def _bind_symbols(
 
 
 def _resolve(
-    name: str, found: TensorType | None, shape: tuple[int, ...] | None, values: Mapping[str, tuple[int, str]]
+    name: str,
+    found: TensorType | None,
+    shape: tuple[int, ...] | None,
+    values: Mapping[str, tuple[int, str]],
+    bounds: Symbols,
 ) -> TensorType:
     if found is None:
         if shape is None:
@@ -114,17 +173,40 @@ def _resolve(
                 f"inputs.{name}.shape to the policy"
             )
         return TensorType(shape)
+    known: dict[str, Size] = {n: value for n, (value, _) in values.items()}
     if shape is not None:
+        for axis, (given, dim) in enumerate(zip(shape, found.shape, strict=True)):
+            size = substitute(parse_dim(dim), known) if isinstance(dim, str) and dim != ANONYMOUS else given
+            if isinstance(size, int) and size != given:
+                raise UsageError(
+                    f"the pinned shape {name}={','.join(map(str, shape))} says {given} for axis {axis}, but {dim} is "
+                    f"{size}; change one of the pins"
+                )
         return TensorType(shape, found.dtype)
-    dims = tuple(values[d][0] if isinstance(d, str) and d in values else d for d in found.shape)
-    symbols = list(dict.fromkeys(d for d in dims if isinstance(d, str)))
-    if symbols:
-        label = " and ".join("an anonymous dimension ?" if d == ANONYMOUS else f"the symbol {d}" for d in symbols)
-        flag = f"--input-shape {name}={','.join(str(d) for d in dims)}"
-        raise UnsupportedError(
-            f"input {name!r} is {format_type(found)} with {label}, and engines have static shapes; add {flag} with "
-            f"a number for {', '.join(symbols)}, or inputs.{name}.shape to the policy"
-        )
+    dims: list[Dim] = []
+    open_: list[str] = []  # symbols with neither size nor bounds
+    for axis, dim in enumerate(found.shape):
+        named = anonymous_name(name, axis) if dim == ANONYMOUS else dim
+        size = substitute(parse_dim(named), known) if isinstance(named, str) else named
+        missing = [s for s in sorted(size.symbols) if s not in bounds] if isinstance(size, Expr) else []
+        open_ += missing
+        dims.append(dim if missing else as_dim(size))
+    if open_:
+        _refuse(name, TensorType(tuple(dims), found.dtype), list(dict.fromkeys(open_)))
     if 0 in dims:
-        raise UnsupportedError(f"input {name!r} is {format_type(found)}, an empty tensor, which is not compiled")
-    return TensorType(dims, found.dtype)
+        raise UnsupportedError(
+            f"input {name!r} is {format_type(TensorType(tuple(dims), found.dtype))}, an empty tensor, which is not "
+            "compiled"
+        )
+    return TensorType(tuple(dims), found.dtype)
+
+
+def _refuse(name: str, found: TensorType, symbols: list[str]) -> NoReturn:
+    shown = list(dict.fromkeys(d for d in found.shape if isinstance(d, str)))
+    label = " and ".join("an anonymous dimension ?" if d == ANONYMOUS else f"the symbol {d}" for d in shown)
+    keys = " and ".join(f"shapes.{s}" for s in symbols)
+    raise UnsupportedError(
+        f"input {name!r} is {format_type(found)} with {label}, of neither fixed nor bounded size; add --input-shape "
+        f"{name}={','.join(str(d) for d in found.shape)} with a number for {', '.join(shown)}, or inputs.{name}.shape "
+        f"to the policy, or bounds such as [1, 8] as {keys}"
+    )

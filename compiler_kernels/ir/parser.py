@@ -1,4 +1,7 @@
-"""Reader of the text form (docs/ir.md): the exact inverse of the printer, with line and column in every error."""
+"""Reader of the text form (docs/ir.md): the exact inverse of the printer, with line and column in every error.
+
+A text whose first line is not the full header is in the short form; ``ir/short.py`` fills in what it leaves out.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from compiler_kernels.errors import IRError
 from compiler_kernels.ir.dims import as_dim
 from compiler_kernels.ir.dims_text import parse_dim
 from compiler_kernels.ir.graph import LEVELS, Attr, Dim, Graph, Module, Op, TensorType, Value, Weight
+from compiler_kernels.ir.short import Draft, complete, level_of
 from compiler_kernels.ir.text import VERSION
 
 MAX_DIGITS: Final = 1000
@@ -106,18 +110,7 @@ class _Parser:
     # grammar -------------------------------------------------------------------------------------------------------
     def module(self) -> Module:
         self.newlines()
-        self.take("name", "cuvil.ir")
-        self.take("name", "level")
-        self.take("punct", "=")
-        level = self.take("name")
-        if level not in LEVELS:
-            self.pos -= 1
-            self.fail("one of " + ", ".join(LEVELS))
-        self.take("name", "version")
-        self.take("punct", "=")
-        if self.here.text != str(VERSION):
-            self.fail(f"version {VERSION}")
-        self.pos += 1
+        level, exact = self.header()
         self.newlines()
         meta: list[tuple[str, str]] = []
         while self.at("meta"):
@@ -126,17 +119,41 @@ class _Parser:
             self.take("punct", "=")
             meta.append((key, self.string()))
             self.newlines()
-        graphs: list[Graph] = []
+        drafts: list[Draft] = []
         while self.here.kind != "end":
-            graphs.append(self.graph())
+            bare = not exact and not drafts and not self.at("graph")
+            drafts.append(self.body("main", (), self.pos, "") if bare else self.graph(exact))
             self.newlines()
-        if not graphs:
+        if not drafts:
             self.fail("a graph")
-        return Module(level, tuple(graphs), tuple(meta))
+        if exact:
+            return Module(level, tuple(_as_written(draft) for draft in drafts), tuple(meta))
+        level = level or level_of(drafts)
+        return Module(level, complete(drafts, level), tuple(meta))
 
-    def graph(self) -> Graph:
+    def header(self) -> tuple[str, bool]:
+        """Level, empty where the text does not say it, and whether the text means exactly what it says."""
+        if not self.accept("cuvil.ir"):
+            return "", False
+        self.take("name", "level")
+        self.take("punct", "=")
+        level = self.take("name")
+        if level not in LEVELS:
+            self.pos -= 1
+            self.fail("one of " + ", ".join(LEVELS))
+        if self.here.kind == "newline":
+            return level, False
+        self.take("name", "version")
+        self.take("punct", "=")
+        if self.here.text != str(VERSION):
+            self.fail(f"version {VERSION}")
+        self.pos += 1
+        return level, True
+
+    def graph(self, exact: bool) -> Draft:
+        start = self.pos
         self.take("name", "graph")
-        name = self.take("symbol")[1:]
+        name = self.take("symbol")[1:] if exact or self.here.kind == "symbol" else "main"
         self.take("punct", "(")
         inputs: list[Value] = []
         while not self.at(")"):
@@ -148,17 +165,19 @@ class _Parser:
             inputs.append(Value(vid, ttype, self.string() if self.here.kind == "string" else vid))
         self.take("punct", ")")
         self.take("punct", "{")
-        weights: list[Weight] = []
-        ops: list[Op] = []
+        return self.body(name, tuple(inputs), start, "}")
+
+    def body(self, name: str, inputs: tuple[Value, ...], start: int, end: str) -> Draft:
+        """Statements up to ``return``, and the closing ``end`` where there is one."""
+        spans = [self.tokens[start : max(self.pos, start + 1)]]
+        statements: list[Op | Weight] = []
         while True:
             self.newlines()
+            start = self.pos
             if self.at("return"):
                 break
-            statement = self.statement()
-            if isinstance(statement, Weight):
-                weights.append(statement)
-            else:
-                ops.append(statement)
+            statements.append(self.statement())
+            spans.append(self.tokens[start : self.pos])
         self.pos += 1
         outputs: list[str] = []
         names: list[str] = []
@@ -167,9 +186,11 @@ class _Parser:
             names.append(self.string() if self.here.kind == "string" else outputs[-1])
             if not self.accept(","):
                 break
+        spans.append(self.tokens[start : self.pos])
         self.newlines()
-        self.take("punct", "}")
-        return Graph(name, tuple(inputs), tuple(weights), tuple(ops), tuple(outputs), tuple(names))
+        if end:
+            self.take("punct", end)
+        return Draft(name, inputs, tuple(statements), tuple(outputs), tuple(names), tuple(spans))
 
     def statement(self) -> Op | Weight:
         result = ""
@@ -183,7 +204,10 @@ class _Parser:
             ref = self.string()
             self.take("punct", ":")
             return Weight(result, self.type(), ref)
-        operands = self.operands() if name != "tensor.alloc" else ()
+        if name == "tensor.free" and self.here.kind == "value":
+            operands: tuple[str, ...] = (self.value_id(),)
+        else:
+            operands = self.operands() if name != "tensor.alloc" else ()
         into = ""
         if self.accept("into"):
             into = self.value_id()
@@ -307,8 +331,18 @@ def _uniform(items: list[Attr], parser: _Parser) -> Attr:
     parser.fail("a list of integers, of floats or of strings")
 
 
+def _as_written(draft: Draft) -> Graph:
+    weights = tuple(s for s in draft.statements if isinstance(s, Weight))
+    ops = tuple(s for s in draft.statements if isinstance(s, Op))
+    return Graph(draft.name, draft.inputs, weights, ops, draft.outputs, draft.output_names)
+
+
 def parse_module(text: str) -> Module:
-    """Read a module. ``IRError`` names line and column of the first thing that is not in the grammar."""
+    """Read a module, in full or in the short form (docs/ir.md).
+
+    ``IRError`` names line and column of the first thing that is not in the grammar or, in the short form, is undefined
+    or cannot be inferred. The result is not verified.
+    """
     try:
         return _Parser(text).module()
     except RecursionError:

@@ -115,7 +115,7 @@ def test_arbitrary_text(text: str, with_header: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "line 1, column 1: expected 'cuvil.ir', found end"),
+        ("", "line 1, column 1: expected a graph, found end"),
         ("cuvil.ir level=l9 version=1", "line 1, column 16: expected one of l0, frozen, l1, l2, found 'l9'"),
         ("cuvil.ir level=l0 version=2", "expected version 1"),
         ("cuvil.ir level=l0 version=1\ngraph @g() {\n  %a ~", "line 3, column 6: unexpected character '~'"),

@@ -197,7 +197,7 @@ def test_command_prints_the_full_text(capsys: pytest.CaptureFixture[str], tmp_pa
     broken.write_text(DENSE.replace("%bias)\n", "%missing)\n"))
     assert main([str(broken)]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"{broken}: IR text line 4, column 20: %missing is not defined")
+    assert out == "" and err.startswith(f"{broken}: IR text line 4, column 19: %missing is not defined")
     broken.write_text("cuvil.ir level=l0 version=1\ngraph @g() {\n  return\n}\n")
     assert main([str(broken)]) == 2
     assert "the graph returns nothing" in capsys.readouterr().err

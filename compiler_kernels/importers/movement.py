@@ -8,7 +8,10 @@ from math import prod
 from compiler_kernels.importers.algebra import axis_of
 from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.importers.node import f32
+from compiler_kernels.ir.dims import Expr, ceildiv, maximum, minimum
 from compiler_kernels.ir.dtypes import BY_ONNX
+from compiler_kernels.ir.shapes import cast_sizes, is_one
+from compiler_kernels.ir.symbols import divides, simplified
 
 
 def identity(ctx: Context) -> None:
@@ -44,7 +47,7 @@ def reshape(ctx: Context) -> None:
         ctx.at.invalid(f"reshapes to {wanted}, which is not a shape")
     known = prod(d for d in wanted if d != -1)
     if -1 in wanted:
-        if known == 0 or prod(x.shape) % known:
+        if known == 0 or not divides(known, prod(x.shape)):
             ctx.at.invalid(f"cannot reshape {list(x.shape)} to {wanted}")
         wanted[wanted.index(-1)] = prod(x.shape) // known
     if prod(wanted) != prod(x.shape):
@@ -98,7 +101,9 @@ def expand(ctx: Context) -> None:
     x, wanted = ctx.tensor(0), ctx.const_ints(1, "its shape")
     rank = max(x.rank, len(wanted))
     old, new = (1,) * (rank - x.rank) + x.shape, (1,) * (rank - len(wanted)) + wanted
-    ctx.bind(ctx.expand(x, [b if a == 1 else a for a, b in zip(old, new, strict=True)]))
+    # a size that may be 1 is none that stretches: the operation's rule then asks that it equals the wanted one
+    sizes = [a if is_one(b) else b for a, b in zip(old, new, strict=True)]
+    ctx.bind(ctx.expand(x, sizes))
 
 
 def concat(ctx: Context) -> None:
@@ -119,8 +124,10 @@ def split(ctx: Context) -> None:
         sizes = ctx.const_ints(1, "its sizes")
     if sizes is None:
         each = -(-x.shape[axis] // count)
-        sizes = tuple(max(0, min(each, x.shape[axis] - i * each)) for i in range(count))
-    if sum(sizes) != x.shape[axis] or len(sizes) != count or min(sizes) < 0:
+        sizes = cast_sizes(
+            [simplified(maximum(0, minimum(each, x.shape[axis] - i * each))) for i in range(count)]
+        )
+    if sum(sizes) != x.shape[axis] or len(sizes) != count or any(size < 0 for size in sizes):
         ctx.at.invalid(f"splits {x.shape[axis]} elements into {list(sizes)} for {count} outputs")
     start = 0
     for index, size in enumerate(sizes):
@@ -151,9 +158,22 @@ def slice_(ctx: Context) -> None:
     start, step, size = [0] * x.rank, [1] * x.rank, list(x.shape)
     for a, b, e, s in zip(axes, begins, ends, steps, strict=True):
         axis = axis_of(ctx, a, x.rank)
-        picked = range(x.shape[axis])[slice(b, e, s)]
-        start[axis], step[axis], size[axis] = (picked.start if picked else 0), s, len(picked)
+        if all(isinstance(v, int) for v in (x.shape[axis], b, e)):
+            picked = range(x.shape[axis])[slice(b, e, s)]
+            start[axis], step[axis], size[axis] = (picked.start if picked else 0), s, len(picked)
+        else:
+            start[axis], size[axis] = _symbolic_range(x.shape[axis], b, e, s)
+            step[axis] = s
     ctx.bind(ctx.slice(x, start, step, size))
+
+
+def _symbolic_range(size: int, begin: int, end: int, step: int) -> tuple[int, int]:
+    """First element and number of elements of ``range(size)[begin:end:step]`` as expressions."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    bounds = [v if v >= 0 else v + size for v in (begin, end)]
+    first, last = (simplified(minimum(maximum(v, low), high)) for v in bounds)
+    count = (last - first) if step > 0 else (first - last)
+    return cast_sizes([first])[0], cast_sizes([simplified(maximum(0, ceildiv(count, abs(step))))])[0]
 
 
 def pad(ctx: Context) -> None:
@@ -169,6 +189,8 @@ def pad(ctx: Context) -> None:
         value = f32(ctx.const_float(2, "its fill value")) if ctx.at.has_input(2) else 0.0
         if ctx.at.has_input(3):
             axes = [axis_of(ctx, a, x.rank) for a in ctx.const_ints(3, "its axes")]
+    if any(isinstance(p, Expr) for p in pads):
+        ctx.at.unsupported(f"pads by {list(pads)}, which depends on the size; only constant pads are compiled")
     if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):
         ctx.at.invalid(f"has {len(pads)} pads for {len(axes)} axes")
     begins, ends = [0] * x.rank, [0] * x.rank
@@ -223,7 +245,7 @@ def depth_to_space(ctx: Context) -> None:
 
 def space_to_depth(ctx: Context) -> None:
     x, b = ctx.tensor(0), ctx.at.int_("blocksize", 0)
-    if x.rank != 4 or b < 1 or x.shape[2] % b or x.shape[3] % b:
+    if x.rank != 4 or b < 1 or not (divides(b, x.shape[2]) and divides(b, x.shape[3])):
         ctx.at.invalid(f"cannot use blocksize {b} on shape {list(x.shape)}")
     n, c, h, w = x.shape
     cut = ctx.reshape(x, (n, c, h // b, b, w // b, b))

@@ -9,6 +9,7 @@ import numpy as np
 from compiler_kernels.importers.algebra import axis_of
 from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.importers.node import f32
+from compiler_kernels.ir.dims import Expr
 from compiler_kernels.ir.graph import Attr
 from compiler_kernels.ir.shapes_window import COORDINATE_MODES, NEAREST_MODES, scaled_size
 
@@ -31,7 +32,7 @@ def _scales(ctx: Context, index: int) -> tuple[float, ...]:
 
 
 def _emit(ctx: Context, x: Tensor, sizes: Sequence[int], attrs: dict[str, Attr]) -> None:
-    if min(sizes, default=1) < 1:
+    if any(size < 1 for size in sizes):
         ctx.at.invalid(f"resizes {list(x.shape)} to {list(sizes)}")
     ctx.bind(ctx.emit("resize", [x], attrs, shape=sizes))
 
@@ -69,6 +70,8 @@ def _fit(ctx: Context, x: Tensor, axes: Sequence[int], sizes: Sequence[int]) -> 
         return out, ()
     if policy not in ("not_larger", "not_smaller"):
         ctx.at.invalid(f"has keep_aspect_ratio_policy {policy!r}, which ONNX does not define")
+    if any(isinstance(v, Expr) for v in (*sizes, *x.shape)):
+        ctx.at.unsupported(f"keeps the aspect ratio ({policy}) of sizes that depend on symbols; pin them")
     ratios = [size / x.shape[axis] for axis, size in zip(axes, sizes, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     scales = [1.0] * x.rank
@@ -102,10 +105,10 @@ def resize(ctx: Context) -> None:
         ctx.at.invalid(f"has coordinate mode {coordinates!r} and nearest mode {nearest!r}; ONNX lacks one of them")
     roi = _roi(ctx, x, axes) if coordinates == "tf_crop_and_resize" else ()
     # opset 11 passes an empty tensor where later opsets leave the input out
-    by_size = ctx.at.has_input(3) and ctx.const(3, "its sizes").size > 0
+    by_size = ctx.at.has_input(3) and ctx.tensor(3).shape != (0,)
     if by_size:
         wanted = ctx.const_ints(3, "its sizes")
-        if len(wanted) != len(axes) or min(wanted) < 1:
+        if len(wanted) != len(axes) or any(size < 1 for size in wanted):
             ctx.at.invalid(f"has sizes {list(wanted)} for {len(axes)} axes")
         sizes, scales = _fit(ctx, x, axes, wanted)
     else:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compiler_kernels.importers.context import Context, Tensor
+from compiler_kernels.ir.dims import Expr, maximum
 from compiler_kernels.ir.graph import Attr
+from compiler_kernels.ir.shapes import cast_sizes
+from compiler_kernels.ir.symbols import simplified
 
 Ints = tuple[int, ...]
 
@@ -61,10 +64,17 @@ def _window(ctx: Context, x: Tensor, kernel: Ints) -> _Window:
     elif mode == "VALID":
         pads = (0,) * 2 * n
     else:
-        totals = [
-            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
-            for size, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)
-        ]
+        totals = cast_sizes(
+            [
+                simplified(maximum((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0))
+                for size, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)
+            ]
+        )
+        if any(isinstance(t, Expr) for t in totals):
+            ctx.at.unsupported(
+                f"has auto_pad {mode}, whose pads for {list(x.shape[2:])} depend on the size; bound it to multiples of "
+                f"{list(strides)}"
+            )
         pads = _join([_split(t, mode == "SAME_UPPER") for t in totals])
     return _Window(strides, dilations, pads, mode != "NOTSET")
 

@@ -298,9 +298,10 @@ def _atom(op: str, args: tuple[Size, ...]) -> Expr:
     return Expr((((Call(op, args),), 1),))
 
 
-def quotient(a: Size, b: Expr) -> Size | None:
-    """``a / b`` where the division of polynomials is exact and ``b`` is a sum of positive multiples of symbols."""
-    if any(f < 0 or any(isinstance(atom, Call) for atom in m) for m, f in b.terms):
+def quotient(a: Size, b: Expr, positive: bool = False) -> Size | None:
+    """``a / b`` where the division of polynomials is exact and ``b`` is not 0: said to be ``positive``, or a sum of
+    positive multiples of symbols."""
+    if not positive and any(f < 0 or any(isinstance(atom, Call) for atom in m) for m, f in b.terms):
         return None  # it could be 0
     lead, factor = b.terms[0]
     found: Size = 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, fits
+from compiler_kernels.ir.dims import Expr, maximum, minimum
 from compiler_kernels.ir.graph import TensorType
-from compiler_kernels.ir.shapes import Shape, Site, require
+from compiler_kernels.ir.shapes import Shape, Site, cast_sizes, require
+from compiler_kernels.ir.symbols import Unproved, interval, prover
 
 MODES = ("nearest", "linear")
 COORDINATE_MODES = (
@@ -30,7 +34,12 @@ def window_size(size: int, kernel: int, stride: int, dilation: int, pads: tuple[
     if room < 0:
         return 0
     out = (-(-room // stride) if ceil_mode else room // stride) + 1
-    return out - 1 if ceil_mode and (out - 1) * stride >= size + pads[0] else out
+    if not ceil_mode:
+        return out
+    over = (out - 1) * stride - (size + pads[0]) + 1  # at least 1 where the last window starts in the end padding
+    if isinstance(over, int):
+        return out - 1 if over >= 1 else out
+    return cast_sizes([out - minimum(1, maximum(0, over))])[0]
 
 
 def _windows(site: Site, kernel: Shape, ceil_mode: bool) -> Shape:
@@ -42,7 +51,7 @@ def _windows(site: Site, kernel: Shape, ceil_mode: bool) -> Shape:
     out = tuple(
         window_size(x[2 + i], kernel[i], strides[i], dilations[i], (pads[i], pads[n + i]), ceil_mode) for i in range(n)
     )
-    if min(out, default=1) < 1:
+    if any(size < 1 for size in out):
         site.fail(f"a window of {list(kernel)} does not fit into {list(x)} with pads {list(pads)}")
     return out
 
@@ -85,7 +94,7 @@ def conv_transpose(site: Site) -> TensorType:
         strides[i] * (x[2 + i] - 1) + extra[i] + (w[2 + i] - 1) * dilations[i] + 1 - pads[i] - pads[n + i]
         for i in range(n)
     ]
-    if min(out) < 1:
+    if any(size < 1 for size in out):
         site.fail(f"pads {list(pads)} leave nothing of the result")
     return site.result((x[0], w[1] * group, *out))
 
@@ -102,7 +111,16 @@ def global_pool(site: Site) -> TensorType:
 
 
 def scaled_size(size: int, scale: float, span: float = 1.0) -> int:
-    """``floor(size * scale)``, in binary32 as ONNX's own shape inference computes it."""
+    """``floor(size * scale)``, in binary32 as ONNX's own shape inference computes it.
+
+    For a ``size`` that depends on symbols only where binary32 is exact for all of them; ``Unproved`` otherwise.
+    """
+    if isinstance(size, Expr):
+        factor = Fraction(scale)
+        most = interval(size, prover().symbols)[1] * factor.numerator
+        if span != 1.0 or most >= 1 << 24:
+            raise Unproved(f"{size} times {scale} is not exact in binary32 for all sizes; give sizes, not scales", {})
+        return cast_sizes([size * factor.numerator // factor.denominator])[0]
     return int(np.floor(np.float32(size) * np.float32(span) * np.float32(scale)))
 
 
@@ -124,6 +142,8 @@ def resize(site: Site) -> TensorType:
         site.fail(f"scales {list(scales)} are not one positive number per axis")
     for i, scale in enumerate(float(s) for s in scales):
         span = float(roi[len(x) + i]) - float(roi[i]) if crop else 1.0
-        if out[i] not in (scaled_size(x[i], scale, span), int(x[i] * scale + 0.5)):
+        floor = scaled_size(x[i], scale, span)
+        # keep_aspect_ratio_policy rounds instead, which is followed for numbers only
+        if out[i] != floor and not (isinstance(x[i], int) and out[i] == int(x[i] * scale + 0.5)):
             site.fail(f"scale {scale} does not turn {x[i]} into {out[i]} along axis {i}")
     return site.result(out)

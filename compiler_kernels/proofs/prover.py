@@ -7,7 +7,7 @@ from itertools import product as cartesian
 from math import gcd, prod
 from typing import Final, NoReturn
 
-from compiler_kernels.ir.dims import Atom, Call, Expr, Size, call, evaluate, substitute, symbol, terms_of
+from compiler_kernels.ir.dims import Atom, Call, Expr, Size, call, evaluate, quotient, substitute, symbol, terms_of
 from compiler_kernels.ir.symbols import UNKNOWN, Interval, Symbols, Unproved, polynomial_interval
 from compiler_kernels.proofs.smt import Undecided, smallest
 
@@ -46,7 +46,11 @@ class Prover:
             return symbol(atom)
         args = [self._fold(a) for a in atom.args]
         if atom.op == "//":
-            found = call("//", args)
+            divisor = args[1]
+            exact = None
+            if isinstance(divisor, Expr) and polynomial_interval(divisor, self.ranges)[0] >= 1:
+                exact = quotient(args[0], divisor, positive=True)
+            found = call("//", args) if exact is None else exact
             low, high = polynomial_interval(found, self.ranges)
             return low if low == high else found
         sign = 1 if atom.op == "min" else -1

@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float32]
 Values = Mapping[str, Floats]
 _POISON: Final = 0x7FBADBAD
 _SAME: Final = frozenset({"copy", "relayout"})
-_NO_MEANING: Final = ("in_place", "runtime_weights")
+_NO_MEANING: Final = ("in_place", "runtime_weights", "when")
 """Attributes that tell a kernel how, not what, to compute."""
 
 

@@ -124,9 +124,7 @@ def split(ctx: Context) -> None:
         sizes = ctx.const_ints(1, "its sizes")
     if sizes is None:
         each = -(-x.shape[axis] // count)
-        sizes = cast_sizes(
-            [simplified(maximum(0, minimum(each, x.shape[axis] - i * each))) for i in range(count)]
-        )
+        sizes = cast_sizes([simplified(maximum(0, minimum(each, x.shape[axis] - i * each))) for i in range(count)])
     if sum(sizes) != x.shape[axis] or len(sizes) != count or any(size < 0 for size in sizes):
         ctx.at.invalid(f"splits {x.shape[axis]} elements into {list(sizes)} for {count} outputs")
     start = 0

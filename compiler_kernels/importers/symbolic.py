@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
-from compiler_kernels.importers.context import Array, Context, Tensor, constant, symbols_in
-from compiler_kernels.ir.dims import Expr, Size, floordiv, maximum, minimum, product
+from compiler_kernels.importers.context import Context, Tensor, constant, symbols_in
+from compiler_kernels.ir.dims import Expr, Size, ceildiv, floordiv, maximum, minimum, product
 from compiler_kernels.ir.graph import TensorType
-from compiler_kernels.ir.symbols import simplified
+from compiler_kernels.ir.shapes import cast_sizes
+from compiler_kernels.ir.symbols import interval, prover, simplified
 
 Objects = NDArray[Any]
 
@@ -50,18 +52,15 @@ def shape_of(ctx: Context) -> Tensor:
 def fold_sizes(ctx: Context) -> bool:
     """Evaluate the current node, some input of which is sizes, where that is index arithmetic.
 
-    False where the node takes the sizes as its own parameters (Reshape, Expand, Resize, ...) of another tensor.
+    False where the node takes the sizes as its own parameters (Reshape, Expand, Resize, Slice, ...) of other data.
     """
+    inputs = _inputs(ctx)
+    if ctx.at.op in FILLS:
+        ctx.bind(FILLS[ctx.at.op](ctx))
+        return True
     rule = RULES.get(ctx.at.op)
-    data = ctx.tensor(0)
-    if rule is None or (data.sym is None and data.const is None):
-        return False
-    if any(t.sym is None and t.const is None for t in _inputs(ctx)):
-        if data.sym is not None:
-            ctx.at.unsupported(
-                f"combines a run-time tensor with sizes that depend on {symbols_in(data.sym)}, which engines have no "
-                "values for; pin them"
-            )
+    moved = [inputs[0]] if ctx.at.op in PARAMETERS else inputs
+    if rule is None or all(t.sym is None for t in moved) or any(t.sym is None and t.const is None for t in moved):
         return False
     results = rule(ctx)
     for index, result in enumerate(results if isinstance(results, list) else [results]):
@@ -243,6 +242,33 @@ def _shape(ctx: Context) -> Tensor:
     return constant(np.array(values(ctx.tensor(0)).shape, dtype=np.int64), index_like=True)
 
 
+# run-time values whose size depends on symbols -----------------------------------------------------------------------
+def _constant_of_shape(ctx: Context) -> Tensor:
+    """One value, expanded."""
+    value = ctx.at.attr("value")
+    fill = np.array(0, np.float32) if value is None else onnx.numpy_helper.to_array(value).reshape(())
+    shape = ctx.const_ints(0, "its shape")
+    return ctx.expand(constant(np.asarray(fill).reshape((1,) * len(shape))), shape)
+
+
+def _range(ctx: Context) -> Tensor:
+    """The first elements of the longest range the bounds allow."""
+    start, limit, delta = (values(ctx.tensor(i)).reshape(-1).tolist()[0] for i in range(3))
+    if not isinstance(start, int) or not isinstance(delta, int) or delta == 0:
+        ctx.at.unsupported("is a range whose start or step is no integer constant; only its end may depend on symbols")
+    length = simplified(maximum(0, ceildiv(limit - start, delta) if delta > 0 else ceildiv(start - limit, -delta)))
+    most = interval(length, prover().symbols)[1]
+    if most > LONGEST_RANGE:
+        ctx.at.unsupported(f"creates a range of up to {most} elements; bound it to {LONGEST_RANGE}")
+    whole = constant(np.arange(most, dtype=_dtype(ctx)) * delta + start)
+    return ctx.slice(whole, (0,), (1,), cast_sizes([length]))
+
+
+LONGEST_RANGE: Final = 1 << 20
+FILLS: Final[dict[str, Callable[[Context], Tensor]]] = {"ConstantOfShape": _constant_of_shape, "Range": _range}
+PARAMETERS: Final = frozenset("Gather Slice Reshape Expand Squeeze Unsqueeze Split Transpose Cast ReduceProd".split())
+"""Operators of which only the first input is data."""
+
 RULES: Final[dict[str, Callable[[Context], Tensor | list[Tensor]]]] = {
     "Add": _elementwise(lambda a, b: a + b),
     "Sub": _elementwise(lambda a, b: a - b),
@@ -274,5 +300,3 @@ RULES: Final[dict[str, Callable[[Context], Tensor | list[Tensor]]]] = {
     "Shape": _shape,
     "Size": lambda ctx: constant(np.array(values(ctx.tensor(0)).size, dtype=np.int64), index_like=True),
 }
-
-__all__ = ["Array", "fold_sizes", "shape_of", "sizes_tensor"]

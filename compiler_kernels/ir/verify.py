@@ -114,6 +114,22 @@ def statements(module: Module, graph: Graph) -> Iterator[str]:
             yield f"{op.name} does not belong to level {module.level}"
 
 
+def conditions(module: Module, graph: Graph) -> Iterator[str]:
+    """``when`` names single bool values that are defined before the statement and still in their buffers."""
+    types = graph.types()
+    defined = {v.id for v in graph.inputs} | {w.id for w in graph.weights}
+    for op in graph.ops:
+        if op.has("when"):
+            names = op.attr("when")
+            for name in names if isinstance(names, tuple) else ():
+                value = str(name).removeprefix("!")
+                found = types.get(value)
+                if value not in defined or found is None or found.dtype != "bool" or found.count != 1:
+                    yield f"{op.name} runs when %{value}, which is not one bool defined before it"
+        if op.result:
+            defined.add(op.result)
+
+
 def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     """The result type is what the operation's shape rule gives."""
     if not op.result or op.type is None:
@@ -122,7 +138,7 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     found = [types.get(o) if o else None for o in op.operands]
     operands = [t.logical if t else None for t in found]
     result = op.type.logical
-    attrs = {k: v for k, v in op.attrs if k not in ("in_place", "runtime_weights")}
+    attrs = {k: v for k, v in op.attrs if k not in ("in_place", "runtime_weights", "when")}
     try:
         if op.kind in STEPS:
             steps(STEPS[op.kind], operands, attrs, result)
@@ -179,8 +195,8 @@ _COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights, symb
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "l0": (*_COMMON, pure),
     "frozen": (*_COMMON, statements),
-    "l1": (*_COMMON, statements, buffers, lifetimes),
-    "l2": (*_COMMON, statements, calls, buffers, lifetimes),
+    "l1": (*_COMMON, statements, conditions, buffers, lifetimes),
+    "l2": (*_COMMON, statements, conditions, calls, buffers, lifetimes),
 }
 
 

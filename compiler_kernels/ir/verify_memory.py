@@ -164,6 +164,12 @@ class _Arena:
             self.ended[value] = "freed"
 
 
+def _conditions(op: Op) -> list[str]:
+    """Values that decide whether the statement runs; the kernel does not see them."""
+    names = op.attr("when") if op.has("when") else ()
+    return [str(n).removeprefix("!") for n in names] if isinstance(names, tuple) else []
+
+
 def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
     """No value is read after its bytes are overwritten or freed. At L1 every buffer is freed exactly once, except
     those of graph outputs; at L2, where the plan is settled, nothing is freed."""
@@ -181,7 +187,7 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
                 yield f"%{op.operands[0]} is freed twice"
             arena.free(op.operands[0])
             continue
-        for operand in op.operands:
+        for operand in (*op.operands, *_conditions(op)):
             if operand in arena.ended:
                 yield f"{op.name} reads %{operand} after it was {arena.ended[operand]}"
         if op.name.startswith("view."):

@@ -33,7 +33,8 @@ class OutlineKernels:
             key = _signature(op, types)
             if key not in functions:
                 functions[key] = _function(len(functions), op, key)
-            ops.append(replace(op, name=f"call.{functions[key].name}", attrs=(), body=()))
+            kept = tuple((k, v) for k, v in op.attrs if k == "when")
+            ops.append(replace(op, name=f"call.{functions[key].name}", attrs=kept, body=()))
         graphs = (replace(main, ops=tuple(ops)), *functions.values())
         return PassResult(replace(module, level="l2", graphs=graphs), True, ({"functions": len(functions)},))
 
@@ -46,7 +47,7 @@ def _signature(op: Op, types: dict[str, TensorType]) -> tuple[tuple[TensorType, 
     for inner in op.body or (op,):
         operands = tuple(names[o] if o else "" for o in inner.operands)
         names[inner.result] = f"t{len(body)}"
-        attrs = tuple((k, v) for k, v in inner.attrs if k != "in_place")
+        attrs = tuple((k, v) for k, v in inner.attrs if k not in ("in_place", "when"))
         body.append(Op(inner.name, operands, names[inner.result], inner.type, attrs))
     return tuple(types[o] for o in present), tuple(body)
 

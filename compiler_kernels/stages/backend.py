@@ -19,6 +19,7 @@ from compiler_kernels.passes.memory_report import memory_report, total_bytes
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
+from compiler_kernels.passes.skip_unselected import SkipUnselected
 from compiler_kernels.policy import Policy, policy_from_json
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
@@ -38,6 +39,7 @@ L1_PASSES: tuple[ModulePass, ...] = (
     LowerRecurrent(),
     LowerProducts(),
     AssignBuffers(),
+    SkipUnselected(),
 )
 L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
 C_SOURCE = "text/x-c; charset=utf-8"

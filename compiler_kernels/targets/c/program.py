@@ -12,8 +12,9 @@ from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
+from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
-from compiler_kernels.targets.c.writer import Kernel, c_number, c_type
+from compiler_kernels.targets.c.writer import Kernel, c_number, c_string, c_type
 from compiler_kernels.targets.isa import SCALAR, Isa
 from compiler_kernels.targets.vector import emit_vector_kernel
 
@@ -57,15 +58,6 @@ class Program:
         return self.files["engine.c"].decode()
 
 
-def c_string(text: str) -> str:
-    """``text`` as a C string literal (UTF-8 bytes outside printable ASCII as octal escapes)."""
-    out = []
-    for byte in text.encode("utf-8"):
-        char = chr(byte)
-        out.append(char if 32 <= byte < 127 and char not in '"\\?' else f"\\{byte:03o}")
-    return '"' + "".join(out) + '"'
-
-
 def generate(
     module: Module,
     store: WeightStore,
@@ -95,6 +87,7 @@ def generate(
     files["kernels.c"] = ("\n".join(section) + "\n").encode()
     scratch = max((k.scratch_floats for ks in kernels.values() for k in ks), default=0)
     scratch = -(-scratch // 16) * 16  # every thread's area begins on a cache line of its own
+    refuses = _refuses(module.graphs[1:])
     lines = [
         *note,
         " * Static memory, the description the runtime reads, and one inference. No memory is allocated.",
@@ -104,8 +97,9 @@ def generate(
         '#include "cuvil_x86.h"',
         "",
         *_shared_memory(main, prefix, arena, scratch),
-        *_variants(main, isas, prefix),
-        *_description(main, identity, guards or {}, prefix, weights, arena, len(isas), scratch),
+        *([_hidden(f"const char *{prefix}_refusal;"), ""] if refuses else []),
+        *_variants(main, isas, prefix, refuses),
+        *_description(main, identity, guards or {}, prefix, weights, arena, len(isas), scratch, refuses),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
@@ -133,9 +127,11 @@ def _kernel_section(
         *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", '#include "ca1_math.h"'] if isa.lanes != 1 else []),
         '#include "ca1_sum.h"',
         '#include "ca1_typed.h"',
+        '#include "ca1_index.h"',
         '#include "ca1_tile.h"',
         '#include "ca1_winograd.h"',
         '#include "cuvil_engine.h"',
+        *(_refusal_macro(prefix) if _refuses(functions) else ()),
         "",
         f"extern const unsigned char {prefix}_weights[];",
         f"extern unsigned char {prefix}_arena[];",
@@ -145,6 +141,20 @@ def _kernel_section(
         *(k.text for k in kernels),
         *_steps(main, by_name, isa, prefix),
         f"#endif /* {isa.macro} */",
+    ]
+
+
+def _refuses(functions: Sequence[Graph]) -> bool:
+    return any(op.kind in REFUSING for function in functions for op in function.ops)
+
+
+def _refusal_macro(prefix: str) -> list[str]:
+    """``#undef``: several engines may share a translation unit."""
+    return [
+        '#include "ca1_refusal.h"',
+        "#undef CA1_REFUSAL",
+        f"#define CA1_REFUSAL {prefix}_refusal",
+        f"extern const char *{prefix}_refusal;",
     ]
 
 
@@ -223,17 +233,27 @@ def _steps(main: Graph, kernels: Mapping[str, Kernel], isa: Isa, prefix: str) ->
             unused = "" if kernel.scratch_floats else "(void)scratch; "
             functions.append(
                 f"static void step{number}(int begin, int end, float *scratch) "
-                f"{{ {unused}{kernel.name}({', '.join(arguments)}); }}"
+                f"{{ {unused}{_guarded(op, where)}{kernel.name}({', '.join(arguments)}); }}"
             )
             table.append(f"    {{step{number}, {kernel.items}, {c_string(kernel.name)}, {c_string(op.node)}}},")
     hidden = _hidden(f"const cuvil_step {prefix}_steps_{isa.name}[] = {{")
     return [*functions, "", hidden, *(table or ["    {0, 0, 0, 0},"]), "};"]
 
 
+def _guarded(op: Op, where: Mapping[str, str]) -> str:
+    """``if`` before a call that a selection may not need (passes/skip_unselected.py)."""
+    if not op.has("when"):
+        return ""
+    conditions = op.attr("when")
+    assert isinstance(conditions, tuple)
+    names = [str(c) for c in conditions]
+    return f"if ({' && '.join('!' * n.startswith('!') + '*' + where[n.lstrip('!')] for n in names)}) "
+
+
 _SUPPORTED = {"avx512": "cuvil_x86_has_avx512()"}
 
 
-def _variants(main: Graph, isas: Sequence[Isa], prefix: str) -> list[str]:
+def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool) -> list[str]:
     """The table of instruction sets and ``<prefix>_infer``."""
     count = _step_count(main)
     lines: list[str] = []
@@ -250,6 +270,7 @@ def _variants(main: Graph, isas: Sequence[Isa], prefix: str) -> list[str]:
         "    static int v = -1;",
         f"    if (v < 0) for (v = 0; v < {len(isas) - 1} && !{prefix}_variants[v].supported(); v++) {{}}",
         f"    const cuvil_step *steps = {prefix}_variants[v].steps;",
+        *([f"    {prefix}_refusal = 0;"] if refuses else []),
         "    const cuvil_fpenv fpenv = cuvil_fpenv_enter();",
         f"    for (int s = 0; s < {count}; s++) steps[s].run(0, steps[s].items, {prefix}_scratch);",
         "    cuvil_fpenv_leave(fpenv);",
@@ -285,6 +306,7 @@ def _description(
     arena: int,
     variants: int,
     scratch: int,
+    refuses: bool,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
         body = [_tensor(name, ttype, guards.get(name, Guard())) for name, ttype in rows]
@@ -311,6 +333,6 @@ def _description(
         f"    {prefix}_inputs, {prefix}_outputs,",
         f"    {variants}, {prefix}_variants, {_step_count(main)}, 0,",
         f"    {prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS},",
-        f"    {prefix}_infer,",
+        f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'},",
         "};",
     ]

@@ -246,7 +246,7 @@ def _shape(ctx: Context) -> Tensor:
 def _constant_of_shape(ctx: Context) -> Tensor:
     """One value, expanded."""
     value = ctx.at.attr("value")
-    fill = np.array(0, np.float32) if value is None else onnx.numpy_helper.to_array(value).reshape(())
+    fill = onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.array(0, np.float32)
     shape = ctx.const_ints(0, "its shape")
     return ctx.expand(constant(np.asarray(fill).reshape((1,) * len(shape))), shape)
 

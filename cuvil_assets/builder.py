@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compiler_kernels.doors import source_path
 from compiler_kernels.errors import CuvilError, UsageError, VerificationFailed
 from compiler_kernels.stage import Json, StageResult
 from cuvil_assets import chain
@@ -52,7 +53,7 @@ def build(options: BuildOptions, listener: Listener | None = None, verbose: bool
     under the home when there is none (fact ``keys_created``).
     """
     wall = time.perf_counter()
-    check_output(options.output, options.emit, {"model": options.model, "policy": options.policy})
+    check_output(options.output, options.emit, {"model": source_path(str(options.model)), "policy": options.policy})
     home = current_home()
     request = make_request(options, home)
     keys = init_keys(home.root)

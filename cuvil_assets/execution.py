@@ -64,7 +64,8 @@ def cpu_seconds() -> float:
 
 def _stage(build: Build, name: str) -> tuple[Action, Callable[[], StageResult]]:
     stage = chain.BY_NAME[name]
-    inputs = _source_files(build, stage.sources)
+    optional = tuple(role for role in stage.optional_sources if role in build.request.sources)
+    inputs = _source_files(build, (*stage.sources, *optional))
     upstream = build.records.consistent(chain.upstream(name))
     for path in stage.reads:
         other, _, artifact = path.partition("/")

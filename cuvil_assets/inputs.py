@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compiler_kernels.doors import convert, is_door
 from compiler_kernels.errors import UsageError
-from compiler_kernels.policy import load_policy
+from compiler_kernels.policy import load_policy, merge_pins
 from compiler_kernels.stage import Json
+from compiler_kernels.stages.frontend import SOURCE_FILE
 from compiler_kernels.targets.registry import Target, resolve_target, runner
 from cuvil_assets.home import Home
 from cuvil_assets.request import BuildRequest
@@ -65,7 +67,7 @@ def parse_emit(text: str) -> tuple[str, ...]:
 
 
 def make_request(options: BuildOptions, home: Home) -> BuildRequest:
-    """Read and store model and policy, and put together the request.
+    """Read (or convert) and store model and policy, and put together the request.
 
     Raises ``UsageError`` (file missing, unreadable or too large, policy syntax, bad epoch, unwritable home) or
     ``UnsupportedError`` (no such target).
@@ -73,9 +75,14 @@ def make_request(options: BuildOptions, home: Home) -> BuildRequest:
     target = resolve_target(options.target)
     if options.equivalence_inputs is not None and not 1 <= options.equivalence_inputs <= 4096:
         raise UsageError(f"--equivalence-inputs {options.equivalence_inputs} is not between 1 and 4096")
-    model = read_file(options.model, "model", "give an ONNX file", MODEL_LIMIT)
+    converted = None
+    if not is_door(str(options.model)):
+        model = read_file(options.model, "model", "give an ONNX file", MODEL_LIMIT)
     policy_text = read_file(options.policy, "policy", "give a policy file (docs/policy.md)", POLICY_LIMIT)
     policy = load_policy(policy_text, str(options.policy))
+    if is_door(str(options.model)):
+        converted = convert(str(options.model), merge_pins(policy, options.input_shapes))
+        model = converted.model
     model_version = f"{policy.model.name}-{policy.model.version}"
     if "..." in model_version:
         raise UsageError(f"{options.policy}: model.name and model.version together hold '...'; use fewer dots")
@@ -87,6 +94,7 @@ def make_request(options: BuildOptions, home: Home) -> BuildRequest:
         "target": target.triple,
         "model_filename": options.model.name,
         "policy_filename": options.policy.name,
+        "conversion": None if converted is None else dict(converted.facts),
         "input_shapes": {name: list(shape) for name, shape in sorted(options.input_shapes.items())},
         "equivalence_inputs": options.equivalence_inputs,
         "onnxruntime": peer_version(),
@@ -98,7 +106,11 @@ def make_request(options: BuildOptions, home: Home) -> BuildRequest:
         model_version,
         target.triple,
         options.output.name,
-        {"model.onnx": store.put(model), "policy.yaml": store.put(policy_text)},
+        {
+            "model.onnx": store.put(model),
+            "policy.yaml": store.put(policy_text),
+            **({SOURCE_FILE: store.put(converted.source)} if converted is not None else {}),
+        },
         config,
         os.environ.get(EPOCH_VARIABLE) if epoch is None else str(epoch),
     )

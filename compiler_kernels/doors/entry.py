@@ -1,0 +1,68 @@
+"""What ``--model`` may be besides an ONNX file, recognised without executing anything."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from compiler_kernels.doors.child import python_child, run_child
+from compiler_kernels.doors.converted import Converted, Sizes, stated
+from compiler_kernels.errors import UsageError
+from compiler_kernels.stage import Json
+
+_ENTRY = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+
+
+def is_door(spec: str) -> bool:
+    """Whether ``spec`` is no ONNX file but ``file.py:NAME`` or a ``.pt2`` program."""
+    return bool(_ENTRY.fullmatch(spec)) or Path(spec).suffix in (".py", ".pt2")
+
+
+def source_path(spec: str) -> Path:
+    """The file that ``spec`` names, without the entry in it."""
+    match = _ENTRY.fullmatch(spec)
+    return Path(match["file"] if match else spec)
+
+
+def convert(spec: str, shapes: Mapping[str, Sizes] | None = None) -> Converted:
+    """The ONNX model of ``spec``: ``net.py:Net`` (class, factory or module) or ``net.pt2``.
+
+    ``shapes`` gives sizes by input name where the source leaves them open. Raises ``UsageError`` for what is not there
+    or fails when executed, ``UnsupportedError`` for what cannot be translated.
+    """
+    given = dict(shapes or {})
+    match = _ENTRY.fullmatch(spec)
+    if match is None and Path(spec).suffix == ".py":
+        raise UsageError(f"{spec}: name what to compile in it, as in {Path(spec).name}:Net")
+    path = source_path(spec)
+    name = match["name"] if match else None
+    source = _read(path)
+    if name is not None:
+        _kind(path, source, name)
+    request: dict[str, Json] = {"path": str(path), "entry": name, "shapes": {n: list(s) for n, s in given.items()}}
+    model, facts = run_child(python_child("torch_file"), request, path.name)
+    return stated(model, path.name, source, "torch", name, facts)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); give a file that exists") from None
+
+
+def _kind(path: Path, source: bytes, name: str) -> str:
+    """``torch`` for a class, a variable or a function without parameters; ``python`` for a function of arrays."""
+    try:
+        tree = ast.parse(source, str(path.name))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f" at line {line}" if line else ""
+        raise UsageError(f"{path}: is not a Python file ({getattr(error, 'msg', error)}{where})") from None
+    for node in reversed(tree.body):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            arguments = node.args
+            return "python" if arguments.args or arguments.posonlyargs or arguments.kwonlyargs else "torch"
+    return "torch"

@@ -12,10 +12,12 @@ from typing import Annotated, Final, Literal
 import rfc8785
 from pydantic import Field
 
+from compiler_kernels.ir.symbols import Bound
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.section import Section
+from compiler_kernels.policy.shapes import SHAPES_DESCRIPTION, Shapes
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
 
@@ -34,6 +36,7 @@ class Policy(Section):
     inputs: Tensors = Field(default_factory=dict, description="Guards of the model's inputs, by name.")
     outputs: Tensors = Field(default_factory=dict, description="Guards of the model's outputs, by name.")
     numerics: Numerics = Field(default_factory=Numerics, description="Choices of arithmetic before the freeze.")
+    shapes: Shapes = Field(default_factory=dict, description=SHAPES_DESCRIPTION)
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
@@ -52,6 +55,11 @@ class Policy(Section):
     def input_ranges(self) -> Mapping[str, tuple[float, float]]:
         """Guarded ranges by input name, in the form the importer takes."""
         return {name: guard.range for name, guard in self.inputs.items() if guard.range is not None}
+
+
+    def bounds(self) -> dict[str, Bound]:
+        """Bounds of the symbols that stay variable, in the order of their names, in the form the importer takes."""
+        return {name: self.shapes[name].bound() for name in sorted(self.shapes)}
 
 
 def published_schema() -> str:

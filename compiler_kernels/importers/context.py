@@ -188,7 +188,8 @@ class Context:
         try:
             result = infer(kind, types, attrs or {}, declared)
         except (IRError, Unproved) as error:
-            refused = smallest_break(kind, types, attrs or {}, declared, prover().symbols)
+            blamed = list(error.values) if isinstance(error, Unproved) else []
+            refused = smallest_break(kind, types, attrs or {}, declared, prover().symbols, blamed)
             if refused is None and isinstance(error, Unproved):
                 raise
             if refused is not None:

@@ -56,7 +56,6 @@ class Policy(Section):
         """Guarded ranges by input name, in the form the importer takes."""
         return {name: guard.range for name, guard in self.inputs.items() if guard.range is not None}
 
-
     def bounds(self) -> dict[str, Bound]:
         """Bounds of the symbols that stay variable, in the order of their names, in the form the importer takes."""
         return {name: self.shapes[name].bound() for name in sorted(self.shapes)}

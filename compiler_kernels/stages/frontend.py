@@ -89,7 +89,11 @@ def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
     model = inputs["source_model/model.onnx"]
     policy = policy_from_json(inputs["source_model/policy.json"].data)
     module, store = import_onnx(
-        model.data, filename=str(config["model_filename"]), pins=pins, ranges=policy.input_ranges()
+        model.data,
+        filename=str(config["model_filename"]),
+        pins=pins,
+        ranges=policy.input_ranges(),
+        bounds=policy.bounds(),
     )
     check_against(policy, module)
     facts = as_json(

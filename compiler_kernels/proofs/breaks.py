@@ -38,22 +38,39 @@ def smallest_break(
     attrs: Mapping[str, Attr],
     declared: TensorType | None,
     symbols: Symbols,
+    blamed: Sequence[str] = (),
 ) -> Unproved | None:
     """The smallest sizes at which operation ``kind`` is inconsistent, with what is wrong there in numbers.
 
-    ``None`` when none of the first ``TRIES`` combinations is, or when the operation has no symbols.
+    Only ``blamed`` symbols vary and are named if that suffices, the others being as small as they can be. ``None`` when
+    none of the first ``TRIES`` combinations fails, or when the operation has no symbols.
     """
     used = used_symbols([*operands, declared], attrs)
     names = [n for n in symbols if n in used] + sorted(used - set(symbols))
-    if not names:
-        return None
-    for values in islice(_combinations(symbols, names), TRIES):
-        static = [None if t is None else bind_type(t, values) for t in operands]
-        stated = None if declared is None else bind_type(declared, values)
-        try:
-            infer(kind, static, bind_attrs(attrs, values), stated)
-        except IRError as error:
-            return Unproved(str(error), values)
-        except ZeroDivisionError:
-            return Unproved(f"{kind}: a size is divided by 0", values)
+    few = [n for n in names if n in blamed]
+    least = {n: symbols.get(n, UNKNOWN).lo for n in names}
+    for chosen in (few, names) if few and few != names else (names,):
+        for values in islice(_combinations(symbols, chosen), TRIES) if chosen else ():
+            wrong = _wrong(kind, operands, attrs, declared, {**least, **values})
+            if wrong:
+                return Unproved(wrong, values)
     return None
+
+
+def _wrong(
+    kind: str,
+    operands: Sequence[TensorType | None],
+    attrs: Mapping[str, Attr],
+    declared: TensorType | None,
+    values: Mapping[str, int],
+) -> str:
+    """What the shape rule says at these sizes; empty where it is content."""
+    static = [None if t is None else bind_type(t, values) for t in operands]
+    stated = None if declared is None else bind_type(declared, values)
+    try:
+        infer(kind, static, bind_attrs(attrs, values), stated)
+    except IRError as error:
+        return str(error)
+    except ZeroDivisionError:
+        return f"{kind}: a size is divided by 0"
+    return ""

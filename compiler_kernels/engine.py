@@ -76,6 +76,7 @@ class _Instance(ctypes.Structure):
         ("scratch_floats", ctypes.c_long),
         ("max_threads", ctypes.c_int),
         ("infer", ctypes.CFUNCTYPE(None)),
+        ("refusal", ctypes.POINTER(ctypes.c_char_p)),
     )
 
 
@@ -150,12 +151,15 @@ class Engine:
         """Outputs by name for ``inputs`` by name (or one array where the engine has one input).
 
         Arrays are of exactly the compiled types and shapes. NaN in the outputs is canonical. ``UsageError``
-        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value.
+        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, or an
+        input gives another shape, set of axes or count than the engine was compiled for.
         """
         self.set_inputs(inputs)
         for tensor, view in zip(self.inputs, self._input_views, strict=True):
             _guard("input", tensor, view)
         self.infer()
+        if self.refusal:
+            raise RefusedError(self.refusal)
         found = self.get_outputs()
         for tensor in self.outputs:
             _guard("output", tensor, found[tensor.name])
@@ -187,6 +191,12 @@ class Engine:
     def infer(self) -> None:
         """One inference from the input buffers into the output buffers: no check, no guard, no copy."""
         self._infer()
+
+    @property
+    def refusal(self) -> str:
+        """Why the last inference is worth nothing (a run-time shape the engine is not compiled for), or nothing."""
+        found = self._raw.refusal[0] if self._raw.refusal else None
+        return found.decode("utf-8", "replace") if found else ""
 
     def run_step(self, number: int) -> None:
         """Step ``number`` of an inference alone, on what the steps before it left in memory; for measurements."""

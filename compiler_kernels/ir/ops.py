@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from compiler_kernels.errors import IRError
-from compiler_kernels.ir import shapes, shapes_move, shapes_recurrent, shapes_window
+from compiler_kernels.ir import shapes, shapes_move, shapes_recurrent, shapes_runtime, shapes_window
 from compiler_kernels.ir.dtypes import ANY, COMPUTED, NUMBERS
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site
 
-KINDS: Final = ("bool", "int", "float", "number", "str", "ints", "sizes", "floats")
+KINDS: Final = ("bool", "int", "float", "number", "str", "ints", "sizes", "floats", "numbers")
 """``sizes`` are integers, or texts of expressions (``ir/dims.py``) where one of them depends on a symbol;
 ``number`` is an int for an integer or bool tensor and a float for a floating-point one."""
 
@@ -97,6 +97,27 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("cast", 1, 1, {"to": "str"}, shapes.cast, domain=ANY),
         OpSpec("where", 3, 3, {}, shapes.where, domain=ANY, operands="bool T T"),
     ]
+    steering = "int32|int64|float32|float64"
+    rows += [
+        OpSpec(
+            "checked",
+            2,
+            2,
+            {"allowed": "numbers", "wildcard": "number?", "message": "str"},
+            shapes_runtime.checked,
+            domain=ANY,
+            operands=f"T {steering}",
+        ),
+        OpSpec(
+            "by_axes",
+            2,
+            None,
+            {"masks": "ints", "picks": "ints", "rank": "int", "message": "str"},
+            shapes_runtime.by_axes,
+            domain=ANY,
+            operands="int32|int64 T",
+        ),
+    ]
     reduced = {"axes": "ints", "keepdims": "bool"}
     rows += [OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction) for kind in "mean sum max min".split()]
     return {row.kind: row for row in rows}
@@ -111,7 +132,7 @@ FINITE: Final = frozenset("conv conv_transpose gemm matmul lstm gru rnn".split()
 def _is(kind: str, value: Attr) -> bool:
     if kind == "sizes":
         return isinstance(value, tuple) and (all(_is("int", v) for v in value) or all(_is("str", v) for v in value))
-    if kind in ("ints", "floats"):
+    if kind in ("ints", "floats", "numbers"):
         return isinstance(value, tuple) and all(_is(kind[:-1], v) for v in value)
     if isinstance(value, bool):
         return kind == "bool"

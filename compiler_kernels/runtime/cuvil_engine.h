@@ -82,6 +82,10 @@ typedef struct {
      * unchanged. Sets the floating-point environment on entry and restores the caller's on return (cuvil_fpenv.h). No
      * guard runs inside. */
     void (*infer)(void);
+    /* NULL where nothing in the engine can refuse. Otherwise *refusal is NULL after an inference, or a sentence: a
+     * run-time value (a shape, axes...) is not what the engine was compiled for, and the outputs mean nothing. infer()
+     * resets it; a host that runs the steps itself sets it to NULL first. */
+    const char **refusal;
 } cuvil_engine;
 
 #ifdef __cplusplus

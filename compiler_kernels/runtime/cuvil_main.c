@@ -23,7 +23,7 @@ static const char usage[] =
     "  --json       prints one JSON object on standard output, also for an error\n"
     "\n"
     "exit codes: 0 done; 1 self-test failed; 2 usage, unreadable file, wrong shape or dtype, unwritable output;\n"
-    "            3 refused by a guard of the policy; 4 processor without the needed instructions\n";
+    "            3 refused by a guard of the policy, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions\n";
 
 enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_HELP };
 
@@ -173,6 +173,7 @@ static void load_inputs(void) {
 static void run(void) {
     load_inputs();
     cuvil_infer();
+    if (engine->refusal && *engine->refusal) cuvil_fail(CUVIL_REFUSED, NULL, "%s", *engine->refusal);
     for (int i = 0; i < engine->output_count; i++) {
         cuvil_canonicalise(&engine->outputs[i], engine->output_buffers[i]);
         cuvil_guard("output", &engine->outputs[i], engine->output_buffers[i]);

@@ -114,6 +114,7 @@ void cuvil_infer(void) {
     const cuvil_fpenv saved = cuvil_fpenv_enter();
     if (!prepared) execute(variant->prepare_steps, engine->prepare_count);
     prepared = 1;
+    if (engine->refusal) *engine->refusal = NULL;
     execute(variant->steps, engine->step_count);
     cuvil_fpenv_leave(saved);
 }

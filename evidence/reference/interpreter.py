@@ -12,6 +12,7 @@ from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
 from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import RefGraph, RefNode, storage
+from evidence.reference.runtime_values import RUNTIME
 from evidence.reference.typed import BFLOAT16, INTEGER, TYPED, from_bfloat16
 
 _MOVEMENT: dict[str, Callable[..., Array]] = {
@@ -25,6 +26,7 @@ _MOVEMENT: dict[str, Callable[..., Array]] = {
 OPERATORS: dict[str, Callable[..., Array]] = {
     **_MOVEMENT,
     **TYPED,
+    **RUNTIME,
     **ELEMENTWISE,
     "conv": products.conv,
     "conv_transpose": products.conv_transpose,
@@ -50,7 +52,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "rnn": recurrent.rnn,
 }
 
-_FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in {**_MOVEMENT, **TYPED})
+_FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in {**_MOVEMENT, **TYPED, **RUNTIME})
 """Operators of floating-point operands only: the arithmetic's own type, or binary64 as the graph says."""
 
 

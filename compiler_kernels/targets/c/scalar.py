@@ -14,7 +14,7 @@ from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
-from compiler_kernels.targets.c import movement, products, recurrent, rows, windows
+from compiler_kernels.targets.c import movement, products, recurrent, rows, runtime_checks, windows
 from compiler_kernels.targets.c.elementwise import body_lines
 from compiler_kernels.targets.c.writer import Code, Kernel, c_type, decode, root_of
 
@@ -51,6 +51,8 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     "instance_normalization": (rows.norm, rows.norm_items),
     "group_normalization": (rows.norm, rows.norm_items),
     **dict.fromkeys(("lstm", "gru", "rnn"), (recurrent.recurrent, recurrent.recurrent_items)),
+    "checked": (runtime_checks.checked, runtime_checks.items),
+    "by_axes": (runtime_checks.by_axes, runtime_checks.items),
 }
 MAX_ITEMS: Final = 2**31 - 1
 
@@ -67,7 +69,7 @@ def emit_kernel(function: Graph, name: str = "") -> Kernel:
             raise UnsupportedError(f"operator {root.kind}: a tensor of {ttype.count} elements exceeds {MAX_ITEMS}")
     code = Code()
     for op in function.ops:
-        code.add(*(f"/* {line.strip()} */" for line in format_op(op)))
+        code.add(*(f"/* {line.strip().replace('*/', '* /')} */" for line in format_op(op)))
     params = ", ".join(f"const {c_type(v.type)} *{v.id}" for v in function.inputs)
     with (
         code.block(f"CA1_DEVICE static void {name}({params}, {c_type(function.ops[-1].out)} *y, int begin, int end)"),

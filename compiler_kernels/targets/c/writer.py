@@ -75,6 +75,15 @@ def c_number(value: float, dtype: str) -> str:
     return f"{number}ll" if row.nbytes == 8 else str(number) if number != -(1 << 31) else "INT32_MIN"
 
 
+def c_string(text: str) -> str:
+    """``text`` as a C string literal (UTF-8 bytes outside printable ASCII as octal escapes)."""
+    out = []
+    for byte in text.encode("utf-8"):
+        char = chr(byte)
+        out.append(char if 32 <= byte < 127 and char not in '"\\?' else f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'
+
+
 def strides(shape: Sequence[int]) -> list[int]:
     """Row-major strides in elements."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]

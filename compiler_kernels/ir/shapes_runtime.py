@@ -1,0 +1,37 @@
+"""Result types of operations whose operands say at run time what the graph was compiled for.
+
+The result type is that of the values; the steering operand (axes, a shape, a count) is compared by the kernel.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from compiler_kernels.ir.graph import TensorType
+from compiler_kernels.ir.shapes import Site
+
+
+def checked(site: Site) -> TensorType:
+    """y, s: the value y; ``allowed`` holds the same number of alternatives for every element of s."""
+    count = prod(site.shape(1))
+    allowed = site.attrs["allowed"]
+    assert isinstance(allowed, tuple)
+    if count == 0 or not allowed or len(allowed) % count:
+        site.fail(f"{len(allowed)} allowed values do not belong to {count} elements")
+    return site.result(site.shape(0))
+
+
+def by_axes(site: Site) -> TensorType:
+    """s, y...: one of the values y, all of one type; ``masks`` are sets of axes as bits, ``picks`` the y of each."""
+    masks, picks, rank = site.ints("masks"), site.ints("picks"), site.int_("rank")
+    values = [site.shape(i) for i in range(1, len(site.operands))]
+    if len(masks) != len(picks) or not masks or any(not 0 <= p < len(values) for p in picks):
+        site.fail(f"{len(masks)} sets of axes do not belong to {len(picks)} choices of {len(values)} values")
+    if len(set(masks)) != len(masks) or any(not 0 <= m < 1 << rank for m in masks):
+        site.fail(f"{list(masks)} are not distinct sets of axes of a tensor of rank {rank}")
+    for other in values[1:]:
+        if other != values[0]:
+            site.fail(f"values of shapes {list(values[0])} and {list(other)} cannot stand for each other")
+    first = site.operands[1]
+    assert first is not None
+    return site.result(values[0], first.dtype)

@@ -79,7 +79,7 @@ def checked(
     allowed = tuple(v for row in rows for v in (*row, *row[:1] * (widest - len(row))))
     number = float if steering.type.dtype.startswith("float") else int
     attrs: dict[str, Attr] = {
-        "allowed": tuple(number(v) for v in allowed),
+        "expected": tuple(number(v) for v in allowed),
         "message": _message(ctx, index, what, str(list(np.asarray(expected).tolist()))),
     }
     if wildcard is not None:

@@ -97,13 +97,13 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("cast", 1, 1, {"to": "str"}, shapes.cast, domain=ANY),
         OpSpec("where", 3, 3, {}, shapes.where, domain=ANY, operands="bool T T"),
     ]
-    steering = "int32|int64|float32|float64"
+    steering = "bool|int32|int64|float32|float64"
     rows += [
         OpSpec(
             "checked",
             2,
             2,
-            {"allowed": "numbers", "wildcard": "number?", "message": "str"},
+            {"expected": "numbers", "wildcard": "number?", "message": "str"},
             shapes_runtime.checked,
             domain=ANY,
             operands=f"T {steering}",

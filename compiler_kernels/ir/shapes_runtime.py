@@ -12,9 +12,9 @@ from compiler_kernels.ir.shapes import Site
 
 
 def checked(site: Site) -> TensorType:
-    """y, s: the value y; ``allowed`` holds the same number of alternatives for every element of s."""
+    """y, s: the value y; ``expected`` holds the same number of alternatives for every element of s."""
     count = prod(site.shape(1))
-    allowed = site.attrs["allowed"]
+    allowed = site.attrs["expected"]
     assert isinstance(allowed, tuple)
     if count == 0 or not allowed or len(allowed) % count:
         site.fail(f"{len(allowed)} allowed values do not belong to {count} elements")

@@ -13,7 +13,7 @@ from evidence.reference.graph import RefNode
 
 def checked(ar: Arithmetic, node: RefNode, y: Array, s: Array) -> Array:
     """y, where every element of s is among its alternatives; one element at most may be the wildcard instead."""
-    allowed = np.asarray(node.attrs["allowed"], np.float64 if s.dtype.kind == "f" else np.int64).reshape(s.size, -1)
+    allowed = np.asarray(node.attrs["expected"], np.float64 if s.dtype.kind == "f" else np.int64).reshape(s.size, -1)
     wrong = ~(s.reshape(-1, 1) == allowed).any(axis=1)
     if "wildcard" in node.attrs:
         open_ = wrong & (s.reshape(-1) == node.attrs["wildcard"])

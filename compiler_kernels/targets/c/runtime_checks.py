@@ -31,7 +31,7 @@ def checked(function: Graph, code: Code) -> None:
     op = root_of(function)
     value, steering = op.operands
     stype = function.types()[steering]
-    allowed = op.attr("allowed")
+    allowed = op.attr("expected")
     assert isinstance(allowed, tuple)
     each = len(allowed) // stype.count
     wildcard = c_number(op.number("wildcard"), stype.dtype) if op.has("wildcard") else ""

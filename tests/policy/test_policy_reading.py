@@ -16,6 +16,7 @@ from compiler_kernels.policy import Policy, load_policy, policy_from_json, publi
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.shapes import SymbolBound
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
 
@@ -43,8 +44,9 @@ def test_every_key_is_documented() -> None:
     def keys(section: type[BaseModel], prefix: str) -> set[str]:
         return {prefix + k for k in section.model_fields}
 
-    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget"}
+    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"}
     expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
+    expected |= keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")
     assert named == expected | {"inputs.NAME", "outputs.NAME..."}
 
@@ -58,6 +60,7 @@ def test_canonical_form_has_defaults_and_no_order() -> None:
         "inputs": {},
         "outputs": {},
         "numerics": {"prefer": "speed", "winograd": "allow"},
+        "shapes": {},
         "signing": {"build": ["p384", "sm2"]},
     }
 

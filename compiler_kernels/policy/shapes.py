@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from compiler_kernels.ir.symbols import LARGEST_SIZE, Bound
 from compiler_kernels.policy.section import Section
@@ -21,6 +23,15 @@ class SymbolBound(Section):
     multiple: Size = Field(
         default=1, description="Only multiples of this number between min and max are allowed, and proofs rely on it."
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The published schema knows the short forms too."""
+        size = {"type": "integer", "minimum": 1, "maximum": LARGEST_SIZE}
+        pair = {"type": "array", "items": size, "minItems": 2, "maxItems": 2}
+        full = handler.resolve_ref_schema(handler(core))
+        description = full.pop("description", "")
+        return {"title": full.pop("title", ""), "description": description, "anyOf": [full, pair, size]}
 
     @model_validator(mode="before")
     @classmethod

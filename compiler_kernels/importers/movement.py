@@ -204,23 +204,6 @@ def pad(ctx: Context) -> None:
     ctx.bind(x)
 
 
-def gather(ctx: Context) -> None:
-    """Gather by a constant scalar index, or by constants in arithmetic progression: a slice."""
-    x = ctx.tensor(0)
-    indices, axis = ctx.const(1, "its indices"), axis_of(ctx, ctx.at.int_("axis", 0), x.rank)
-    size = x.shape[axis]
-    picked = [int(i) + size if i < 0 else int(i) for i in indices.reshape(-1)]
-    if any(not 0 <= i < size for i in picked):
-        ctx.at.invalid(f"gathers outside the {size} elements of axis {axis}")
-    step = picked[1] - picked[0] if len(picked) > 1 else 1
-    if not picked or step == 0 or picked != [picked[0] + i * step for i in range(len(picked))]:
-        ctx.at.unsupported("gathers by indices that are not in arithmetic progression")
-    starts, steps = [0] * x.rank, [1] * x.rank
-    starts[axis], steps[axis] = picked[0], step
-    part = ctx.slice(x, starts, steps, [len(picked) if i == axis else d for i, d in enumerate(x.shape)])
-    ctx.bind(ctx.reshape(part, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])))
-
-
 def _column_row_depth(ctx: Context) -> bool:
     mode = ctx.at.str_("mode", "DCR")
     if mode not in ("DCR", "CRD"):
@@ -266,7 +249,6 @@ IMPORTERS: dict[str, Callable[[Context], None]] = {
     "Split": split,
     "Slice": slice_,
     "Pad": pad,
-    "Gather": gather,
     "DepthToSpace": depth_to_space,
     "SpaceToDepth": space_to_depth,
 }

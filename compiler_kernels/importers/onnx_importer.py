@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from compiler_kernels.errors import UnsupportedError, UsageError
-from compiler_kernels.importers import algebra, control_flow, elementwise, movement, recurrent, resizing, windowed
+from compiler_kernels.importers import (
+    algebra,
+    control_flow,
+    elementwise,
+    indexing,
+    movement,
+    ordering,
+    quantized,
+    recurrent,
+    resizing,
+    windowed,
+)
 from compiler_kernels.importers.context import Context, Tensor, constant
 from compiler_kernels.importers.finish import finish
 from compiler_kernels.importers.folding import fold, to_array
@@ -31,6 +42,9 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **resizing.IMPORTERS,
     **recurrent.IMPORTERS,
     **control_flow.IMPORTERS,
+    **quantized.IMPORTERS,
+    **indexing.IMPORTERS,
+    **ordering.IMPORTERS,
 }
 """Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from compiler_kernels.errors import IRError
-from compiler_kernels.ir import shapes, shapes_move, shapes_recurrent, shapes_runtime, shapes_window
+from compiler_kernels.ir import (
+    shapes,
+    shapes_index,
+    shapes_move,
+    shapes_quantized,
+    shapes_recurrent,
+    shapes_runtime,
+    shapes_window,
+)
 from compiler_kernels.ir.dtypes import ANY, COMPUTED, NUMBERS
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site
@@ -51,6 +59,7 @@ _COMPARISONS: Final = "equal less less_or_equal greater greater_or_equal"
 _NORM: Final = {"epsilon": "float"}
 _SCAN: Final = {"reverse": "bool", "clip": "float?"}
 _MOVE, _WIN = shapes_move, shapes_window
+_INDEX = "int32|int64"
 
 
 def _table() -> dict[str, OpSpec]:
@@ -120,7 +129,51 @@ def _table() -> dict[str, OpSpec]:
     ]
     reduced = {"axes": "ints", "keepdims": "bool"}
     rows += [OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction) for kind in "mean sum max min".split()]
+    rows += _index_rows()
+    rows += _quantised_rows()
     return {row.kind: row for row in rows}
+
+
+def _quantised_rows() -> list[OpSpec]:
+    """Integers with a scale and a zero point, and exact integer sums of products."""
+    rule, few = shapes_quantized, "|".join(shapes_quantized.QUANTISED)
+    centred = "int8|uint8|int16|int32"
+    conv = {"group": "int", **_WINDOW}
+    return [
+        OpSpec("quantize", 2, 3, {"to": "str"}, rule.quantize, operands=f"T T {few}"),
+        OpSpec("dequantize", 2, 3, {}, rule.dequantize, operands=f"{few}|int32 float32 {few}|int32"),
+        OpSpec("conv_integer", 2, 2, conv, rule.conv_integer, operands=centred),
+        OpSpec("matmul_integer", 2, 2, {}, rule.matmul_integer, operands=centred),
+    ]
+
+
+def _index_rows() -> list[OpSpec]:
+    """Indexing, ordering, scanning and counting."""
+    rule, along = shapes_index, {"axis": "int"}
+    values = (*NUMBERS, "bool")
+    rows = [
+        OpSpec("gather", 2, 2, along, rule.gather, domain=ANY, operands=f"T {_INDEX}"),
+        OpSpec("gather_elements", 2, 2, along, rule.gather_elements, domain=ANY, operands=f"T {_INDEX}"),
+        OpSpec("gather_nd", 2, 2, {"batch_dims": "int"}, rule.gather_nd, domain=ANY, operands=f"T {_INDEX}"),
+        OpSpec("scatter_elements", 3, 3, {**along, "reduction": "str"}, rule.scatter_elements, domain=ANY,
+               operands=f"T {_INDEX} T"),
+        OpSpec("scatter_nd", 3, 3, {"reduction": "str"}, rule.scatter_nd, domain=ANY, operands=f"T {_INDEX} T"),
+        OpSpec("tensor_scatter", 2, 3, {**along, "mode": "str"}, rule.tensor_scatter, domain=ANY,
+               operands=f"T T {_INDEX}"),
+        OpSpec("topk_indices", 1, 1, {**along, "k": "int", "largest": "bool"}, rule.topk_indices, domain=values),
+        OpSpec("max_pool_indices", 1, 1, {**_POOL, "column_major": "bool"}, rule.pool_indices),
+        OpSpec("nonzero", 1, 1, {}, rule.nonzero, domain=values),
+        OpSpec("count_nonzero", 1, 1, {}, rule.count_nonzero, domain=values),
+        OpSpec("sort_rows", 1, 1, {}, rule.sort_rows, domain=values),
+        OpSpec("compact", 2, 2, {}, rule.compact, domain=ANY, operands="T int64"),
+        OpSpec("non_max_suppression", 3, 6, {"center_point": "bool", "limit": "int"}, rule.non_max_suppression,
+               operands="T T int64 int64 T T"),
+    ]  # fmt: skip
+    arg = {**along, "keepdims": "bool", "select_last": "bool"}
+    rows += [OpSpec(f"arg_{kind}", 1, 1, arg, rule.arg_extreme, domain=values) for kind in ("max", "min")]
+    running = {**along, "exclusive": "bool", "reverse": "bool"}
+    rows += [OpSpec(f"cum_{kind}", 1, 1, running, rule.scan, domain=NUMBERS) for kind in ("sum", "prod")]
+    return rows
 
 
 L0_OPS: Final[Mapping[str, OpSpec]] = _table()

@@ -12,6 +12,9 @@ from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
 from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import RefGraph, RefNode, storage
+from evidence.reference.indexing import INDEXING
+from evidence.reference.ordering import ORDERING
+from evidence.reference.quantized import QUANTIZED
 from evidence.reference.runtime_values import RUNTIME
 from evidence.reference.typed import BFLOAT16, INTEGER, TYPED, from_bfloat16
 
@@ -23,10 +26,17 @@ _MOVEMENT: dict[str, Callable[..., Array]] = {
     "reshape": movement.reshape,
     "expand": movement.expand,
 }
-OPERATORS: dict[str, Callable[..., Array]] = {
+_ANY: dict[str, Callable[..., Array]] = {
     **_MOVEMENT,
     **TYPED,
     **RUNTIME,
+    **INDEXING,
+    **ORDERING,
+    **QUANTIZED,
+}
+"""Operators that look after element types themselves."""
+OPERATORS: dict[str, Callable[..., Array]] = {
+    **_ANY,
     **ELEMENTWISE,
     "conv": products.conv,
     "conv_transpose": products.conv_transpose,
@@ -52,7 +62,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "rnn": recurrent.rnn,
 }
 
-_FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in {**_MOVEMENT, **TYPED, **RUNTIME})
+_FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in _ANY)
 """Operators of floating-point operands only: the arithmetic's own type, or binary64 as the graph says."""
 
 

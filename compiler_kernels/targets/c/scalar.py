@@ -14,7 +14,17 @@ from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
-from compiler_kernels.targets.c import movement, products, recurrent, rows, runtime_checks, windows
+from compiler_kernels.targets.c import (
+    indexing,
+    movement,
+    ordering,
+    products,
+    quantized,
+    recurrent,
+    rows,
+    runtime_checks,
+    windows,
+)
 from compiler_kernels.targets.c.elementwise import body_lines
 from compiler_kernels.targets.c.writer import Code, Kernel, c_type, decode, root_of
 
@@ -35,6 +45,8 @@ _POINT: Final[Mapping[str, Emitter]] = {
     "reduce_sum": rows.reduce,
     "reduce_max": rows.reduce,
     "reduce_min": rows.reduce,
+    "conv_integer": quantized.conv_integer,
+    "matmul_integer": quantized.matmul_integer,
     "transpose": movement.transpose,
     "slice": movement.slice_,
     "concat": movement.concat,
@@ -42,6 +54,8 @@ _POINT: Final[Mapping[str, Emitter]] = {
     "expand": movement.expand,
     "reshape": movement.copy,
     "copy": movement.copy,
+    **indexing.POINT,
+    **ordering.POINT,
 }
 # ... and of a whole row per item.
 _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
@@ -53,6 +67,8 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     **dict.fromkeys(("lstm", "gru", "rnn"), (recurrent.recurrent, recurrent.recurrent_items)),
     "checked": (runtime_checks.checked, runtime_checks.items),
     "by_axes": (runtime_checks.by_axes, runtime_checks.items),
+    **indexing.ROW,
+    **ordering.ROW,
 }
 MAX_ITEMS: Final = 2**31 - 1
 

@@ -71,7 +71,7 @@ RESIZE: dict[str, Attr] = {
         ("add", [(2,), None], {}, None, "add: operand 1 is absent"),
         ("add", [(2,), ("?",)], {}, None, "add: operand 1 has the shape ['?']; give the anonymous dimension a name"),
         ("add", [(2,), (3,)], {}, None, "add: shapes [2] and [3] do not broadcast"),
-        ("add", [(2,), (1,)], {}, (3,), "add: the result is [2], not the stated [3]"),
+        ("add", [(2,), (1,)], {}, (3,), "add: the result is float32[2], not the stated float32[3]"),
         ("reshape", [(2, 3)], {}, None, "reshape: needs a result type"),
         ("reshape", [(2, 3)], {}, (5,), "reshape: [2, 3] has 6 elements, [5] has 5"),
         ("expand", [(2, 3)], {}, (2, 4), "expand: shapes [2, 3] and [2, 4] do not broadcast"),

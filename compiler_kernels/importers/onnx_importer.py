@@ -10,9 +10,11 @@ from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.importers import (
     algebra,
     control_flow,
+    einsum,
     elementwise,
     indexing,
     movement,
+    normalisations,
     ordering,
     quantized,
     recurrent,
@@ -39,12 +41,14 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **windowed.IMPORTERS,
     **algebra.IMPORTERS,
     **movement.IMPORTERS,
+    **normalisations.IMPORTERS,
     **resizing.IMPORTERS,
     **recurrent.IMPORTERS,
     **control_flow.IMPORTERS,
     **quantized.IMPORTERS,
     **indexing.IMPORTERS,
     **ordering.IMPORTERS,
+    **einsum.IMPORTERS,
 }
 """Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
 

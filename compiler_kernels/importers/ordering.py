@@ -110,7 +110,8 @@ def tile(ctx: Context) -> None:
     repeats, check = ints(ctx, 1, "its repeats", declared)
     if len(repeats) != x.rank or any(r < 0 for r in repeats):
         ctx.at.invalid(f"repeats {list(repeats)} times along {x.rank} axes")
-    split, wide = [], []
+    split: list[int] = []
+    wide: list[int] = []
     for size, times in zip(x.shape, repeats, strict=True):
         if times == 1:
             split, wide = [*split, size], [*wide, size]

@@ -92,6 +92,15 @@ def conv(ctx: Context) -> None:
     ctx.bind(ctx.emit("conv", [x, w, bias], {**window.attrs(), "group": ctx.at.int_("group", 1)}))
 
 
+def window_of(ctx: Context, x: Tensor, w: Tensor) -> dict[str, Attr]:
+    """Attributes of a convolution of ``x`` with ``w`` for an operation that takes no negative pads."""
+    window = _window(ctx, x, w.shape[2:])
+    ctx.at.attr("kernel_shape")
+    if min(window.pads) < 0:
+        ctx.at.unsupported("has negative pads")
+    return {**window.attrs(), "group": ctx.at.int_("group", 1)}
+
+
 def conv_transpose(ctx: Context) -> None:
     """Pads follow ONNX's formula from ``output_shape`` or ``auto_pad``; a result longer than the full transposed
     convolution is expressed by ``output_padding``, so that pads never become negative."""
@@ -130,9 +139,10 @@ def conv_transpose(ctx: Context) -> None:
 
 
 def pool(ctx: Context) -> None:
-    x, kernel = ctx.tensor(0), ctx.at.ints("kernel_shape")
-    if ctx.used(1):
-        ctx.at.unsupported("returns indices, which are not compiled so far")
+    """8-bit integers are compared as binary32 numbers, which hold them exactly."""
+    x, kernel = ctx.wide(0), ctx.at.ints("kernel_shape")
+    if ctx.at.op == "MaxPool" and x.type.dtype in ("int8", "uint8"):
+        x = ctx.cast(x, "float32")
     window = _window(ctx, x, kernel)
     if min(window.pads) < 0:
         ctx.at.unsupported("has negative pads")
@@ -141,9 +151,13 @@ def pool(ctx: Context) -> None:
     attrs: dict[str, Attr] = {**window.attrs(), "kernel": kernel, "ceil_mode": ceil_mode}
     if ctx.at.op == "AveragePool":
         attrs["count_include_pad"] = bool(ctx.at.int_("count_include_pad", 0))
-        ctx.bind(ctx.emit("average_pool", [x], attrs))
-    else:
-        ctx.bind(ctx.emit("max_pool", [x], attrs))
+        ctx.bind(ctx.narrow(ctx.emit("average_pool", [x], attrs), ctx.tensor(0)))
+        return
+    if ctx.used(0):
+        ctx.bind(ctx.cast(ctx.emit("max_pool", [x], attrs), ctx.tensor(0).type.dtype))
+    if ctx.used(1):
+        column_major = bool(ctx.at.int_("storage_order", 0))
+        ctx.bind(ctx.emit("max_pool_indices", [x], {**attrs, "column_major": column_major}), 1)
 
 
 def global_pool(ctx: Context) -> None:

@@ -88,15 +88,12 @@ def tensor_scatter(ar: Arithmetic, node: RefNode, x: Array, update: Array, first
     axis, size = int(node.attrs["axis"]), x.shape[int(node.attrs["axis"])]
     y = x.copy()
     for b in range(x.shape[0]):
+        into, source = np.moveaxis(y[b], axis - 1, 0), np.moveaxis(update[b], axis - 1, 0)
         start = 0 if first is None else int(first[b])
-        for t in range(update.shape[axis]):
+        for t, line in enumerate(source):
             at = (start + t) % size if node.attrs["mode"] == "circular" else start + t
             if 0 <= at < size:
-                place = [slice(None)] * (x.ndim - 1)
-                to, from_ = list(place), list(place)
-                to[axis - 1] = slice(at, at + 1)
-                from_[axis - 1] = slice(t, t + 1)
-                y[(b, *to)] = update[(b, *from_)]
+                into[at] = line
     return y
 
 

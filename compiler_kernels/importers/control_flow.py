@@ -122,19 +122,15 @@ def loop(ctx: Context) -> None:
         )
     rows: list[list[Tensor]] = [[] for _ in body.output[1 + count :]]
     bound, exact = _trip_bound(ctx, limit, count, bool(rows))
-    if limit is not None and limit.const is None:
-        limit = ctx.reshape(limit, ())
-    shape_fixed = exact and limit is not None and limit.const is None
-    going = active
+    runs = constant(np.array(True))  # whether every iteration so far was to run
     for step in range(bound):
-        if limit is not None and limit.const is None and not shape_fixed:
-            going = _and(ctx, going, ctx.emit("less", [constant(np.array(step, np.int64)), ctx.cast(limit, "int64")]))
+        going = active if exact else _and(ctx, active, _below(ctx, step, limit))
         if _known(going) is False:
             break
         index = constant(np.array(step, np.int64), index_like=True)
         results = _run(ctx, body, [index, constant(np.array(True)), *carried], str(step))
-        selecting = _known(going) is None and not shape_fixed
-        if rows and selecting and not exact:
+        selecting = _known(going) is None and not exact
+        if rows and selecting:
             ctx.at.unsupported("stacks an output for each iteration, and their number is only known at run time")
         carried = [
             _select(ctx, going, new, old, f"its carried value {i}") if selecting else new
@@ -142,24 +138,46 @@ def loop(ctx: Context) -> None:
         ]
         for row, value in zip(rows, results[1 + count :], strict=True):
             row.append(value)
-        going = _and(ctx, going, _truth(ctx, results[0], "a body condition"))
+        runs = going
+        active = _and(ctx, going, _truth(ctx, results[0], "a body condition"))
     done = [*carried, *(_stack(ctx, row, 0, body, 1 + count + i) for i, row in enumerate(rows))]
-    if exact and (shape_fixed or _known(going) is None):
-        done = _exactly(ctx, done, limit, going, bound)
+    if exact:
+        done = _exactly(ctx, done, limit, runs, active, bound)
     for output, tensor in enumerate(done):
         if ctx.used(output):
             ctx.bind(tensor, output)
 
 
-def _exactly(ctx: Context, results: list[Tensor], limit: Tensor | None, going: Tensor, bound: int) -> list[Tensor]:
-    """The engine refuses a run with another number of iterations than the declared output shape has rows."""
+def _below(ctx: Context, step: int, limit: Tensor | None) -> Tensor:
+    """Whether the trip count lets iteration ``step`` run."""
     if limit is None or limit.const is not None:
+        return constant(np.array(True))
+    return ctx.emit("less", [constant(np.array(step, np.int64)), ctx.cast(ctx.reshape(limit, ()), "int64")])
+
+
+def _exactly(
+    ctx: Context, results: list[Tensor], limit: Tensor | None, runs: Tensor, active: Tensor, bound: int
+) -> list[Tensor]:
+    """The engine refuses a run with another number of iterations than the declared output shape has rows: all of them
+    must run, and then the trip count must be reached or the condition be false."""
+    reached = constant(np.array(False))
+    if limit is not None and limit.const is not None:
+        reached = constant(np.array(int(np.asarray(limit.const).reshape(-1)[0]) == bound))
+    elif limit is not None:
+        reached = ctx.emit(
+            "equal", [ctx.cast(ctx.reshape(limit, ()), "int64"), constant(np.array(bound, dtype=np.int64))]
+        )
+    stops = reached
+    if not _known(reached):
+        ended = ctx.emit("logical_not", [active]) if active.const is None else constant(~np.asarray(active.const))
+        stops = ended if _known(reached) is False else ctx.emit("logical_or", [reached, ended])
+    fits = _and(ctx, runs, stops)
+    if _known(fits):
         return results
     message = (
         f"node {ctx.at.name!r} (Loop) is compiled for exactly {bound} iterations, as its declared output shape says"
     )
-    flag = ctx.reshape(ctx.cast(limit, "int64"), (1,))
-    return [ctx.emit("checked", [t, flag], {"expected": (bound,), "message": message}) for t in results]
+    return [ctx.emit("checked", [t, ctx.reshape(fits, (1,))], {"expected": (1,), "message": message}) for t in results]
 
 
 def _and(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
@@ -176,9 +194,9 @@ def _trip_bound(ctx: Context, limit: Tensor | None, carried: int, stacks: bool) 
         bound = max(0, int(np.asarray(limit.const).reshape(-1)[0]))
     declared = [ctx.declared(i) for i in range(carried, len(ctx.at.outputs))]
     sizes = {t.shape[0] for t in declared if t is not None and t.shape and isinstance(t.shape[0], int)}
-    exact = False
-    if bound is None and stacks and len(sizes) == 1:
-        bound, exact = int(next(iter(sizes))), True
+    runtime = bound is None or not (ctx.at.has_input(1) is False or _known(ctx.tensor(1)))
+    if stacks and runtime and len(sizes) == 1:
+        return int(next(iter(sizes))), True
     if bound is None and limit is not None:
         high = ctx.highest.get(limit.id)
         bound = None if high is None else max(0, int(high))
@@ -189,7 +207,7 @@ def _trip_bound(ctx: Context, limit: Tensor | None, carried: int, stacks: bool) 
         )
     if bound > MOST_ITERATIONS:
         ctx.at.unsupported(f"runs up to {bound} iterations; at most {MOST_ITERATIONS} are unrolled")
-    return bound, exact
+    return bound, False
 
 
 def _stack(ctx: Context, rows: Sequence[Tensor], axis: int, body: onnx.GraphProto, position: int) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.ir.dtypes import BY_ONNX
 
 HARMLESS: Final = frozenset(
     {
@@ -110,6 +111,13 @@ class Node:
         if length is not None and len(found) != length:
             self.invalid(f"has {len(found)} values in {key} where {length} are needed")
         return found
+
+    def dtype(self, key: str) -> str:
+        """Element type attribute ``key`` by name; empty where it is absent or 0."""
+        code = self.int_(key, 0)
+        if code and code not in BY_ONNX:
+            self.unsupported(f"has {key} {code}, an ONNX element type that is not compiled")
+        return BY_ONNX[code].name if code else ""
 
     def optional_ints(self, key: str) -> tuple[int, ...] | None:
         return self.ints(key) if key in self.attrs else None

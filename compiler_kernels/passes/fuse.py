@@ -22,12 +22,13 @@ ELEMENTWISE_BINARY: Final = frozenset("add sub mul div min max pow prelu".split(
 # Elementwise with a result or operands of other types; plain row-major kernels only.
 ELEMENTWISE_TYPED: Final = frozenset(
     "cast where equal less less_or_equal greater greater_or_equal "
-    "logical_and logical_or logical_xor logical_not".split()
+    "logical_and logical_or logical_xor logical_not quantize dequantize".split()
 )
 ELEMENTWISE: Final = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TYPED | {"affine"}
 # Producers whose generated kernel computes one output element at a time, so that a chain can continue in registers.
 PRODUCERS: Final = ELEMENTWISE | frozenset(
-    "conv conv_transpose gemm matmul max_pool average_pool global_average_pool global_max_pool resize".split()
+    "conv conv_transpose gemm matmul max_pool average_pool global_average_pool global_max_pool resize "
+    "conv_integer matmul_integer".split()
 )
 
 

@@ -88,6 +88,13 @@ def expression(op: Op, arguments: list[str], dtype: str = "float32") -> str:
         return f"!{arguments[0]}"
     if op.kind == "where":
         return f"({arguments[0]} ? {arguments[1]} : {arguments[2]})"
+    if op.kind == "quantize":
+        steps = f"__builtin_rintf({arguments[0]} / {arguments[1]})"
+        zero = f" + (float){arguments[2]}" if len(arguments) > 2 else ""
+        return f"ca1_to_{SUFFIX[op.out.dtype]}((double)({steps}{zero}))"
+    if op.kind == "dequantize":
+        value = f"((float){arguments[0]} - (float){arguments[2]})" if len(arguments) > 2 else f"(float){arguments[0]}"
+        return f"{value} * {arguments[1]}"
     if op.kind == "cast":
         return cast_expression(arguments[0], dtype, op.out.dtype)
     if dtype != "float32":

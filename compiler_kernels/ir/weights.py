@@ -42,11 +42,12 @@ class WeightStore:
             raise IRError(f"weight %{weight.id} refers to {weight.ref[:24]}..., which is not in weights.bin") from None
         if weight.type.layout:
             raise IRError(f"weight %{weight.id} is packed ({weight.type.layout}); it has no logical array")
-        return flat.reshape(weight.type.dims)
+        # A reference names bytes: another constant may have stored the same bytes as another element type.
+        return flat.reshape(-1).view(numpy_dtype(weight.type.dtype)).reshape(weight.type.dims)
 
     def raw(self, weight: Weight) -> Array:
         """The stored array of ``weight``, flat, in its physical order."""
-        return self._arrays[weight.ref].reshape(-1)
+        return self._arrays[weight.ref].reshape(-1).view(numpy_dtype(weight.type.dtype))
 
     def packed(self, value_id: str, ttype: TensorType, array: Array) -> Weight:
         """Store ``array`` as the physical form of a constant of type ``ttype`` (whose layout says how)."""

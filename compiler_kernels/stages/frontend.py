@@ -22,6 +22,7 @@ from compiler_kernels.passes.choose_convolution import ChooseConvolution
 from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
 from compiler_kernels.passes.fold_constants import FoldConstants
 from compiler_kernels.passes.infra import ModulePass, run_passes
+from compiler_kernels.passes.integer_arithmetic import IntegerArithmetic
 from compiler_kernels.policy import Numerics, Policy, check_against, load_policy, merge_pins, policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
@@ -34,7 +35,12 @@ SOURCE_FILE = "model.source"
 
 def numerics_passes(numerics: Numerics) -> tuple[ModulePass, ...]:
     """The passes before the freeze, in order; the last one is steered by the policy's section ``numerics``."""
-    return (FoldBatchNorm(), FoldConstants(), ChooseConvolution(numerics.prefer, numerics.winograd))
+    return (
+        IntegerArithmetic(),
+        FoldBatchNorm(),
+        FoldConstants(),
+        ChooseConvolution(numerics.prefer, numerics.winograd),
+    )
 
 
 def read_module(text: Artifact, weights: Artifact) -> tuple[Module, WeightStore]:

@@ -32,6 +32,7 @@ class _Tensor(ctypes.Structure):
         ("has_hi", ctypes.c_int),
         ("lo", ctypes.c_double),
         ("hi", ctypes.c_double),
+        ("extents", ctypes.POINTER(ctypes.c_int64)),
     )
 
 
@@ -83,7 +84,8 @@ class _Instance(ctypes.Structure):
 @dataclass(frozen=True)
 class EngineTensor:
     """One input or output: name in the model, static shape, the policy's guards (bounds ``None`` = unbounded) and the
-    element type (NumPy name; ``bfloat16`` arrays are those of ml_dtypes)."""
+    element type (NumPy name; ``bfloat16`` arrays are those of ml_dtypes). ``bounded``: the shape is what an output's size,
+    which depends on the data, does not exceed."""
 
     name: str
     shape: tuple[int, ...]
@@ -91,6 +93,7 @@ class EngineTensor:
     low: float | None
     high: float | None
     dtype: str = "float32"
+    bounded: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,12 +208,18 @@ class Engine:
     def get_outputs(self) -> dict[str, Array]:
         """Copies of the output buffers by name, NaN canonical."""
         found: dict[str, Array] = {}
-        for tensor, view in zip(self.outputs, self._output_views, strict=True):
-            value = view.copy()
+        for index, (tensor, view) in enumerate(zip(self.outputs, self._output_views, strict=True)):
+            value = self._actual(index, view).copy() if tensor.bounded else view.copy()
             if DTYPES[tensor.dtype].kind == "float":
                 value[np.isnan(value)] = np.nan  # NumPy's and ml_dtypes' NaN are the canonical ones
             found[tensor.name] = value
         return found
+
+    def _actual(self, index: int, view: Array) -> Array:
+        """The part of an output's buffer that the last inference filled."""
+        extents = self._raw.outputs[index].extents
+        shape = tuple(int(extents[axis]) for axis in range(view.ndim))
+        return view.reshape(-1)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
     def _names(self) -> str:
         return ", ".join(repr(t.name) for t in self.inputs)
@@ -229,7 +238,7 @@ def _describe(raw: _Tensor) -> EngineTensor:
     low = float(raw.lo) if raw.has_lo else None
     high = float(raw.hi) if raw.has_hi else None
     shape, dtype = tuple(raw.shape[: raw.rank]), BY_ONNX[raw.dtype].name
-    return EngineTensor(bytes(raw.name).decode(), shape, bool(raw.finite), low, high, dtype)
+    return EngineTensor(bytes(raw.name).decode(), shape, bool(raw.finite), low, high, dtype, bool(raw.extents))
 
 
 def _step(raw: _Step) -> Step:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import FunctionProto
 
 from compiler_kernels.errors import IRError, UsageError
+from compiler_kernels.importers.counted import counted_result
 from compiler_kernels.importers.node import Node
 from compiler_kernels.ir.dims import Expr
 from compiler_kernels.ir.dtypes import DTYPES, HALVES, numpy_dtype
@@ -35,6 +36,9 @@ class Tensor:
     name: str = ""
     index_like: bool = False
     sym: Array | None = None
+    count: Tensor | None = None
+    """A run-time number of elements, where the size of axis ``counted`` depends on the data; its type says the bound."""
+    counted: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -195,10 +199,15 @@ class Context:
             if refused is not None:
                 raise refused from None
             self.at.invalid(f"is inconsistent: {error}")
+        if result.is_static and result.count == 0 and kind != "reshape" and "message" not in (attrs or {}):
+            return constant(np.zeros(result.dims, numpy_dtype(result.dtype)))  # an operation that may refuse stays
+        dependent = any(t is not None and t.count is not None for t in found)
+        count, axis = counted_result(self.at, kind, found, attrs or {}, result) if dependent else (None, 0)
         value = f"v{len(self.ops)}"
         made = make_attrs(attrs or {})
         self.ops.append(Op(f"op.{kind}", ids, value, result, made, node=self.at.name))
-        return Tensor(result, id=value, name=self.at.outputs[0] if self.at.outputs else "")
+        name = self.at.outputs[0] if self.at.outputs else ""
+        return Tensor(result, id=value, name=name, count=count, counted=axis)
 
     def bind(self, tensor: Tensor, index: int = 0) -> None:
         """Make ``tensor`` the node's output ``index`` and, where this node just computed it, record the source name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from compiler_kernels.ir.extents import model_outputs
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.weights import layout
 from compiler_kernels.stage import Json, as_json
@@ -43,7 +44,8 @@ def neutral_json(graph: Graph) -> bytes:
             for op in graph.ops
         ],
         "outputs": [
-            {"id": o, "name": n} for o, n in zip(graph.outputs, graph.output_names or graph.outputs, strict=True)
+            {"id": value, "name": name, **({"extents": sizes} if sizes else {})}
+            for name, value, sizes in model_outputs(graph)
         ],
     }
     return (json.dumps(document, indent=1, allow_nan=True) + "\n").encode()

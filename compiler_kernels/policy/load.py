@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from compiler_kernels.errors import UsageError
+from compiler_kernels.ir.extents import model_outputs
 from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.text import format_type
 from compiler_kernels.policy.schema import Policy
@@ -106,7 +107,7 @@ def check_against(policy: Policy, module: Module) -> None:
     graph = module.main
     types = graph.types()
     inputs = {v.name or v.id: v.type for v in graph.inputs}
-    outputs = {n: types[o] for n, o in zip(graph.output_names or graph.outputs, graph.outputs, strict=True)}
+    outputs = {name: types[value] for name, value, _ in model_outputs(graph)}
     _check("inputs", policy.inputs, inputs)
     _check("outputs", policy.outputs, outputs)
 

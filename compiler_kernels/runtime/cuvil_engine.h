@@ -42,6 +42,9 @@ typedef struct {
     int finite;
     int has_lo, has_hi;
     double lo, hi;
+    /* NULL where the shape is what it says. Otherwise shape and count are bounds that the buffer has room for, and every
+     * inference writes the actual size of each axis here: the value is the buffer's first elements in row-major order. */
+    const int64_t *extents;
 } cuvil_tensor;
 
 /* One kernel call of an inference: run(begin, end, scratch) computes work items begin..end-1 of items; items are

@@ -175,8 +175,9 @@ static void run(void) {
     cuvil_infer();
     if (engine->refusal && *engine->refusal) cuvil_fail(CUVIL_REFUSED, NULL, "%s", *engine->refusal);
     for (int i = 0; i < engine->output_count; i++) {
-        cuvil_canonicalise(&engine->outputs[i], engine->output_buffers[i]);
-        cuvil_guard("output", &engine->outputs[i], engine->output_buffers[i]);
+        const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
+        cuvil_canonicalise(&actual, engine->output_buffers[i]);
+        cuvil_guard("output", &actual, engine->output_buffers[i]);
     }
     cuvil_write_outputs(engine, output_directory);
     if (!cuvil_json) return;
@@ -187,7 +188,8 @@ static void run(void) {
         cuvil_put(", \"file\": ");
         cuvil_put_json_string(cuvil_output_file[i]);
         cuvil_putf(", \"sha3_512\": \"%s\", \"shape\": ", cuvil_output_digest[i]);
-        cuvil_put_shape(engine->outputs[i].shape, engine->outputs[i].rank, "[", "]}");
+        const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
+        cuvil_put_shape(actual.shape, actual.rank, "[", "]}");
     }
     cuvil_put("]}\n");
 }

@@ -99,7 +99,10 @@ void cuvil_write_outputs(const cuvil_engine *engine, const char *directory) {
     directory_path = directory;
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error that is cleaned up after */
     open_directory();
-    for (int i = 0; i < engine->output_count; i++) write_temporary(i, &engine->outputs[i], engine->output_buffers[i]);
+    for (int i = 0; i < engine->output_count; i++) {
+        const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
+        write_temporary(i, &actual, engine->output_buffers[i]);
+    }
     for (int i = 0; i < engine->output_count; i++) {
         if (renameat(directory_fd, temporary[i], directory_fd, cuvil_output_file[i]))
             give_up("write", cuvil_output_file[i], errno);

@@ -58,6 +58,8 @@ typedef struct {
     const char *npy;  /* its .npy type string */
 } cuvil_type;
 const cuvil_type *cuvil_type_of(const cuvil_tensor *tensor);
+/* The tensor as the last inference left it: where it has extents, with those as shape, and their product as count. */
+cuvil_tensor cuvil_actual(const cuvil_tensor *tensor);
 int cuvil_same_descr(const cuvil_type *type, const char *descr);
 double cuvil_value(const cuvil_tensor *tensor, const void *values, long i); /* element i; 64-bit integers round */
 /* 0: a number, 1: an infinity, 2: NaN; told from the bits. */

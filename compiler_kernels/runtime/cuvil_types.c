@@ -88,6 +88,17 @@ int cuvil_class(const cuvil_tensor *tensor, const void *values, long i) {
     }
 }
 
+cuvil_tensor cuvil_actual(const cuvil_tensor *tensor) {
+    cuvil_tensor found = *tensor;
+    if (!tensor->extents) return found;
+    found.count = 1;
+    for (int axis = 0; axis < tensor->rank; axis++) {
+        found.shape[axis] = (long)tensor->extents[axis];
+        found.count *= found.shape[axis];
+    }
+    return found;
+}
+
 void cuvil_canonicalise(const cuvil_tensor *tensor, void *values) {
     static const union { uint64_t bits; unsigned char bytes[8]; } f64 = {0x7FF8000000000000u};
     static const uint32_t f32 = 0x7FC00000u;

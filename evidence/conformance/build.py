@@ -72,8 +72,11 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
-# Where an engine states the size an output really has, this reads it; so far sizes are fixed when the engine is made.
-_OUTPUT_SIZE: Final = "#define OUTPUT_SIZE(engine, n, axis) ((engine)->outputs[n].shape[axis])\n"
+# An output whose size depends on the data says it after every inference.
+_OUTPUT_SIZE: Final = (
+    "#define OUTPUT_SIZE(engine, n, axis) ((engine)->outputs[n].extents ? "
+    "(long)(engine)->outputs[n].extents[axis] : (engine)->outputs[n].shape[axis])\n"
+)
 
 
 @dataclass(frozen=True)

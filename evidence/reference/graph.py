@@ -61,6 +61,7 @@ class RefGraph:
     weights: Mapping[str, Array]
     nodes: tuple[RefNode, ...]
     outputs: tuple[tuple[str, str], ...]  # (value id, name)
+    extents: tuple[tuple[str, str], ...] = ()  # (value id of an output, id of its actual sizes)
 
 
 def _known(dtype: str) -> str:
@@ -92,6 +93,7 @@ def load_graph(json_bytes: bytes, weights_bytes: bytes) -> RefGraph:
                 for n in document["nodes"]
             ),
             outputs=tuple((o["id"], o["name"]) for o in document["outputs"]),
+            extents=tuple((o["id"], o["extents"]) for o in document["outputs"] if "extents" in o),
         )  # fmt: skip
     except ReferenceError:
         raise

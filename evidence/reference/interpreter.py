@@ -54,6 +54,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "log_softmax": pooling.log_softmax,
     "batch_normalization": norms.batch_normalization,
     "layer_normalization": norms.layer_normalization,
+    "rms_normalization": norms.rms_normalization,
     "instance_normalization": norms.instance_normalization,
     "group_normalization": norms.group_normalization,
     "resize": resize.resize,
@@ -101,7 +102,7 @@ def interpret(
                 f"{tensor.dtype}{list(tensor.shape)}"
             )
         values[tensor.id] = _widened(ar, value)
-    outputs = {value_id for value_id, _ in graph.outputs}
+    outputs = {value_id for value_id, _ in graph.outputs} | {sizes for _, sizes in graph.extents}
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
     result: dict[str, Array] = {}
     for i, node in enumerate(graph.nodes):
@@ -112,7 +113,10 @@ def interpret(
         for name in {*node.inputs, node.output}:
             if name and last_use.get(name, i) <= i and name not in outputs:
                 values.pop(name, None)
-    result.update({name: _canonical_nan(values[name]) for name in outputs})
+    for value_id, sizes in graph.extents:  # the bound gave room; the value is the first elements
+        shape = tuple(int(n) for n in values[sizes])
+        values[value_id] = values[value_id].reshape(-1)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
+    result.update({value_id: _canonical_nan(values[value_id]) for value_id, _ in graph.outputs})
     return result
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.dtypes import DTYPES
+from compiler_kernels.ir.extents import SUFFIX, extents_name
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
@@ -283,7 +284,7 @@ def _step_count(main: Graph) -> int:
     return sum(1 for op in main.ops if op.name.startswith("call."))
 
 
-def _tensor(name: str, ttype: TensorType, guard: Guard) -> str:
+def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str) -> str:
     if len(ttype.dims) > MAX_RANK:
         raise UnsupportedError(f"tensor '{name}' has rank {len(ttype.dims)}; engines take at most {MAX_RANK}")
     shape = ", ".join(str(d) for d in ttype.dims) or "0"
@@ -293,7 +294,7 @@ def _tensor(name: str, ttype: TensorType, guard: Guard) -> str:
     bounds = ", ".join(c_number(bound or 0.0, "float64") for bound in (low, high))
     return (
         f"    {{{c_string(name)}, CUVIL_{ttype.dtype.upper()}, {len(ttype.dims)}, {{{shape}}}, {ttype.count}, "
-        f"{int(guard.finite)}, {int(low is not None)}, {int(high is not None)}, {bounds}}},"
+        f"{int(guard.finite)}, {int(low is not None)}, {int(high is not None)}, {bounds}, {extents}}},"
     )
 
 
@@ -309,11 +310,13 @@ def _description(
     refuses: bool,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
-        body = [_tensor(name, ttype, guards.get(name, Guard())) for name, ttype in rows]
+        body = [_tensor(name, ttype, guards.get(name, Guard()), extents.get(name, "0")) for name, ttype in rows]
         return [f"static const cuvil_tensor {prefix}_{kind}[] = {{", *body, "};"]
 
     inputs = [(v.name or v.id, v.type) for v in main.inputs]
-    outputs = [(op.str_("output"), op.out) for _, op in _outputs(main)]
+    places = {op.str_("output"): n for n, op in _outputs(main)}
+    outputs = [(op.str_("output"), op.out) for _, op in _outputs(main) if not op.str_("output").endswith(SUFFIX)]
+    extents = {name: f"{prefix}_out{places[extents_name(name)]}" for name in places if extents_name(name) in places}
     strings = (
         identity.model,
         identity.model_version,

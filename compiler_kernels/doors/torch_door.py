@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -116,11 +117,21 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")[:300]
 
 
+_REMEDIES = {
+    "aten._transformer_encoder_layer_fwd": "; call torch.backends.mha.set_fastpath_enabled(False) before",
+    "aten._native_multi_head_attention": "; call torch.backends.mha.set_fastpath_enabled(False) before",
+}
+
+
 def _cause(error: BaseException) -> str:
     """The innermost reason: the exporter's outer texts are pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return first_line(error)
+    operator = re.search(r"No ONNX function found for <OpOverload\(op='([^']+)', overload='([^']+)'", str(error))
+    if operator is None:
+        return first_line(error)
+    name, overload = operator.groups()
+    return f"the operator {name}.{overload} has no translation to ONNX{_REMEDIES.get(name, '')}"
 
 
 def _torch() -> Any:

@@ -44,7 +44,14 @@ def _options(
 
 @app.command()
 def build(
-    model: Annotated[Path, typer.Option(metavar="FILE", help="The ONNX model.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The model: ONNX, or net.py:Net, net.pt2 and others (docs/doors.md).",
+            show_default=False,
+        ),
+    ],
     policy: Annotated[Path, typer.Option(metavar="FILE", help="The clinical policy (YAML).", show_default=False)],
     target: Annotated[
         str, typer.Option(metavar="TRIPLE", help="The target; `cuvil doctor` lists them.", show_default=False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import onnx
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.importers import (
     algebra,
     control_flow,
+    data_dependent,
     einsum,
     elementwise,
     indexing,
@@ -19,9 +21,12 @@ from compiler_kernels.importers import (
     quantized,
     recurrent,
     resizing,
+    shaping,
+    slicing,
     windowed,
 )
 from compiler_kernels.importers.context import Context, Tensor, constant
+from compiler_kernels.importers.declared import carried_back, stated_types
 from compiler_kernels.importers.finish import finish
 from compiler_kernels.importers.folding import fold, to_array
 from compiler_kernels.importers.functions import expand, function_key, local_functions
@@ -29,7 +34,7 @@ from compiler_kernels.importers.inline import live_names
 from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
 from compiler_kernels.importers.node import Node, make_node
 from compiler_kernels.importers.signature import declared_type, identifier, pin
-from compiler_kernels.ir.dtypes import DTYPES
+from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
 from compiler_kernels.ir.graph import Module, TensorType, Value
 from compiler_kernels.ir.symbols import Symbols, Unproved, meta_of, proved_equal, scope
 from compiler_kernels.ir.text import format_type
@@ -41,6 +46,8 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **windowed.IMPORTERS,
     **algebra.IMPORTERS,
     **movement.IMPORTERS,
+    **shaping.IMPORTERS,
+    **slicing.IMPORTERS,
     **normalisations.IMPORTERS,
     **resizing.IMPORTERS,
     **recurrent.IMPORTERS,
@@ -49,6 +56,7 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **indexing.IMPORTERS,
     **ordering.IMPORTERS,
     **einsum.IMPORTERS,
+    **data_dependent.IMPORTERS,
 }
 """Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
 
@@ -92,7 +100,8 @@ def _import(
     types = pin(declared, pins, bounds)
     nodes = [make_node(p, i, _version(model, p, opset)) for i, p in enumerate(graph.node)]
     live = live_names(nodes, [o.name for o in graph.output])
-    ctx = Context(WeightStore(), live, dispatch=_import_node, domains=_domains(model), stated=_stated(graph))
+    stated = carried_back(nodes, stated_types(graph))
+    ctx = Context(WeightStore(), live, dispatch=_import_node, domains=_domains(model), stated=stated)
     ctx.functions = local_functions(model)
     inputs = _inputs(ctx, types)
     ctx.highest = {v.id: ranges[v.name][1] for v in inputs if v.name in ranges}
@@ -103,6 +112,7 @@ def _import(
         if any(o in live for o in node.outputs):
             ctx.node = node
             _import_node(ctx, node)
+    outputs = data_dependent.finished(ctx, [o.name for o in graph.output])
     _check_outputs(ctx, graph, filename)
     meta = {
         "model": graph.name or "model",
@@ -113,7 +123,7 @@ def _import(
     for value in inputs:
         shown = declared[value.name]
         meta[f"signature.{value.id}"] = format_type(shown) if shown else "float32 of unknown rank"
-    return finish(ctx, inputs, [o.name for o in graph.output], meta), ctx.store
+    return finish(ctx, inputs, outputs, meta), ctx.store
 
 
 def _version(model: onnx.ModelProto, proto: onnx.NodeProto, opset: int) -> int:
@@ -126,11 +136,6 @@ def _domains(model: onnx.ModelProto) -> dict[str, int]:
     return {o.domain: int(o.version) for o in model.opset_import}
 
 
-def _stated(graph: onnx.GraphProto) -> dict[str, TensorType]:
-    found = {info.name: declared_type(info) for info in (*graph.value_info, *graph.output)}
-    return {name: ttype for name, ttype in found.items() if ttype is not None}
-
-
 def _inputs(ctx: Context, types: Mapping[str, TensorType]) -> list[Value]:
     values: list[Value] = []
     for name, found in types.items():
@@ -141,7 +146,10 @@ def _inputs(ctx: Context, types: Mapping[str, TensorType]) -> list[Value]:
             )
         value = Value(identifier(name, [v.id for v in values]), found, name)
         values.append(value)
-        ctx.tensors[name] = Tensor(found, id=value.id, name=name)
+        # a tensor without elements has one value only
+        empty = found.is_static and found.count == 0
+        known = np.zeros(found.dims, numpy_dtype(found.dtype)) if empty else None
+        ctx.tensors[name] = Tensor(found, id=value.id, const=known, name=name)
     return values
 
 

@@ -193,11 +193,6 @@ def _resolve(
         dims.append(dim if missing else as_dim(size))
     if open_:
         _refuse(name, TensorType(tuple(dims), found.dtype), list(dict.fromkeys(open_)))
-    if 0 in dims:
-        raise UnsupportedError(
-            f"input {name!r} is {format_type(TensorType(tuple(dims), found.dtype))}, an empty tensor, which is not "
-            "compiled"
-        )
     return TensorType(tuple(dims), found.dtype)
 
 

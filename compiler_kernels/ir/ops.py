@@ -126,6 +126,27 @@ def _table() -> dict[str, OpSpec]:
             domain=ANY,
             operands="int32|int64 T",
         ),
+        OpSpec(
+            "slice_at",
+            3,
+            5,
+            {"message": "str"},
+            shapes_runtime.slice_at,
+            declared=True,
+            domain=ANY,
+            operands="T int32|int64",
+        ),
+        OpSpec(
+            "pad_by",
+            3,
+            4,
+            {"mode": "str", "message": "str"},
+            shapes_runtime.pad_by,
+            declared=True,
+            domain=ANY,
+            operands="T int64 T int32|int64",
+        ),
+        OpSpec("range", 3, 3, {"message": "str"}, shapes_runtime.range_, declared=True, domain=NUMBERS),
     ]
     reduced = {"axes": "ints", "keepdims": "bool"}
     rows += [OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction) for kind in "mean sum max min".split()]

@@ -9,6 +9,7 @@ from math import prod
 
 from compiler_kernels.ir.graph import TensorType
 from compiler_kernels.ir.shapes import Site
+from compiler_kernels.ir.shapes_move import PAD_MODES
 
 
 def checked(site: Site) -> TensorType:
@@ -35,3 +36,40 @@ def by_axes(site: Site) -> TensorType:
     first = site.operands[1]
     assert first is not None
     return site.result(values[0], first.dtype)
+
+
+def slice_at(site: Site) -> TensorType:
+    """x, starts, ends, [axes], [steps]: the kernel compares what they select with the stated shape."""
+    x, out = site.shape(0), site.stated()
+    if len(out) != len(x):
+        site.fail(f"rank changes from {len(x)} to {len(out)}")
+    count = prod(site.shape(1))
+    for index in range(2, len(site.operands)):
+        if site.has(index) and prod(site.shape(index)) != count:
+            site.fail(f"operand {index} has {prod(site.shape(index))} values where there are {count} starts")
+    if prod(x) == 0 and prod(out) != 0:
+        site.fail(f"{list(x)} has no elements, {list(out)} has some")
+    return site.result(out)
+
+
+def pad_by(site: Site) -> TensorType:
+    """x, pads, value, [axes]: the kernel compares what they add with the stated shape."""
+    x, out, mode = site.shape(0), site.stated(), site.str_("mode")
+    if len(out) != len(x):
+        site.fail(f"rank changes from {len(x)} to {len(out)}")
+    if mode not in PAD_MODES:
+        site.fail(f"mode {mode!r} is not one of {', '.join(PAD_MODES)}")
+    count = prod(site.shape(3)) if site.has(3) else len(x)
+    if prod(site.shape(1)) != 2 * count or prod(site.shape(2)) != 1:
+        site.fail(f"{prod(site.shape(1))} pads and {prod(site.shape(2))} fill values do not belong to {count} axes")
+    if mode != "constant" and prod(x) == 0 and prod(out) != 0:
+        site.fail(f"mode {mode} takes elements from {list(x)}, which has none")
+    return site.result(out)
+
+
+def range_(site: Site) -> TensorType:
+    """start, limit, delta: scalars; the kernel compares the number of elements with the stated one."""
+    out = site.stated()
+    if len(out) != 1 or any(site.shape(i) != () for i in range(3)):
+        site.fail("needs three scalars and a result of one axis")
+    return site.result(out)

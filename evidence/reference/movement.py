@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from evidence.reference.arithmetic import Arithmetic, Array
@@ -39,7 +41,12 @@ def slice_(ar: Arithmetic, node: RefNode, x: Array) -> Array:
 
 def pad(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """``pads`` begins then ends; negative amounts remove elements before the mode applies to what is left."""
-    pads, mode, rank = node.attrs["pads"], node.attrs.get("mode", "constant"), x.ndim
+    return padded(x, node.attrs["pads"], node.attrs.get("mode", "constant"), np.asarray(node.attrs.get("value", 0.0)))
+
+
+def padded(x: Array, pads: Sequence[int], mode: str, fill: Array) -> Array:
+    """``x`` with ``pads`` elements added (removed where negative) at the begins, then the ends, of all axes."""
+    rank = x.ndim
     for axis in range(rank):
         begin, end = pads[axis], pads[rank + axis]
         x = x.take(range(max(0, -begin), x.shape[axis] - max(0, -end)), axis=axis)
@@ -48,7 +55,7 @@ def pad(ar: Arithmetic, node: RefNode, x: Array) -> Array:
             continue
         index = np.arange(-begin, size + end)
         if mode == "constant":
-            value = np.asarray(node.attrs.get("value", 0.0)).astype(x.dtype)
+            value = fill.astype(x.dtype)
             shape = [1] * rank
             shape[axis] = -1
             inside = ((index >= 0) & (index < size)).reshape(shape)

@@ -1,7 +1,8 @@
-"""Operations that compare a run-time value with what the graph was compiled for; any other value is a refusal."""
+"""Operations whose result shape depends on a run-time value: one that does not give the stated shape is a refusal."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from evidence.reference.arithmetic import Arithmetic, Array
 from evidence.reference.errors import Refusal
 from evidence.reference.graph import RefNode
+from evidence.reference.movement import padded
 
 
 def checked(ar: Arithmetic, node: RefNode, y: Array, s: Array) -> Array:
@@ -34,5 +36,65 @@ def by_axes(ar: Arithmetic, node: RefNode, s: Array, *values: Array) -> Array:
     raise Refusal(str(node.attrs["message"]))
 
 
-RUNTIME: dict[str, Callable[..., Array]] = {"checked": checked, "by_axes": by_axes}
+def _axes(node: RefNode, axes: Array | None, count: int, rank: int) -> list[int]:
+    """Named axes, by default the first ``count``; one outside the rank or named twice is a refusal."""
+    named = list(range(count)) if axes is None else [int(a) + rank * (a < 0) for a in axes.reshape(-1)]
+    if len(set(named)) != len(named) or any(not 0 <= a < rank for a in named):
+        raise Refusal(str(node.attrs["message"]))
+    return named
+
+
+def _stated(node: RefNode, y: Array) -> Array:
+    if y.shape != node.shape:
+        raise Refusal(str(node.attrs["message"]))
+    return y
+
+
+def slice_at(
+    ar: Arithmetic, node: RefNode, x: Array, starts: Array, ends: Array, axes: Array | None = None,
+    steps: Array | None = None,
+) -> Array:  # fmt: skip
+    """ONNX Slice: bounds clamp to [0, d]; for a negative step begins to [0, d - 1], ends to [-1, d - 1]."""
+    stride = [1] * starts.size if steps is None else [int(s) for s in steps.reshape(-1)]
+    if 0 in stride:
+        raise Refusal(str(node.attrs["message"]))
+    named = _axes(node, axes, starts.size, x.ndim)
+    for axis, first, last, step in zip(named, starts.reshape(-1), ends.reshape(-1), stride, strict=True):
+        size = x.shape[axis]
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        begin, end = (min(max(int(v) + size * (v < 0), low), high) for v in (first, last))
+        x = x.take(range(max(begin, 0), end, step) if size else [], axis=axis)
+    return _stated(node, x)
+
+
+def pad_by(ar: Arithmetic, node: RefNode, x: Array, pads: Array, value: Array, axes: Array | None = None) -> Array:
+    """``pad`` with run-time amounts, fill value and axes."""
+    count = pads.size // 2
+    amounts = [0] * (2 * x.ndim)
+    for k, axis in enumerate(_axes(node, axes, count, x.ndim)):
+        amounts[axis], amounts[x.ndim + axis] = int(pads.reshape(-1)[k]), int(pads.reshape(-1)[count + k])
+    sizes = [d + b + e for d, b, e in zip(x.shape, amounts[: x.ndim], amounts[x.ndim :], strict=True)]
+    if tuple(sizes) != node.shape:
+        raise Refusal(str(node.attrs["message"]))
+    return _stated(node, padded(x, amounts, str(node.attrs["mode"]), value.reshape(())))
+
+
+def range_(ar: Arithmetic, node: RefNode, start: Array, limit: Array, delta: Array) -> Array:
+    """start + i * delta for i below ceil((limit - start) / delta): in binary64, or exactly for integers."""
+    if start.dtype.kind == "f":
+        count = float(np.ceil((limit.astype(np.float64) - start.astype(np.float64)) / delta.astype(np.float64)))
+    else:
+        count = -((int(start) - int(limit)) // int(delta)) if delta else math.nan
+    if max(count, 0) != node.shape[0]:
+        raise Refusal(str(node.attrs["message"]))
+    return np.asarray(start + np.arange(node.shape[0]).astype(start.dtype) * delta)
+
+
+RUNTIME: dict[str, Callable[..., Array]] = {
+    "checked": checked,
+    "by_axes": by_axes,
+    "slice_at": slice_at,
+    "pad_by": pad_by,
+    "range": range_,
+}
 """Operators of any element type."""

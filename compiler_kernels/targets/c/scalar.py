@@ -23,6 +23,7 @@ from compiler_kernels.targets.c import (
     recurrent,
     rows,
     runtime_checks,
+    runtime_moves,
     windows,
 )
 from compiler_kernels.targets.c.elementwise import body_lines
@@ -67,6 +68,9 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     **dict.fromkeys(("lstm", "gru", "rnn"), (recurrent.recurrent, recurrent.recurrent_items)),
     "checked": (runtime_checks.checked, runtime_checks.items),
     "by_axes": (runtime_checks.by_axes, runtime_checks.items),
+    "slice_at": (runtime_moves.slice_at, runtime_moves.row_items),
+    "pad_by": (runtime_moves.pad_by, runtime_moves.row_items),
+    "range": (runtime_moves.range_, runtime_moves.range_items),
     **indexing.ROW,
     **ordering.ROW,
 }

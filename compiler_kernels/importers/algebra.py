@@ -1,13 +1,12 @@
-"""Gemm, MatMul, softmax, normalisations, reductions."""
+"""Gemm, MatMul, softmax, reductions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
 
-import numpy as np
-
-from compiler_kernels.importers.context import Context, Tensor, constant
+from compiler_kernels.importers.context import Context
+from compiler_kernels.importers.halves import widened
 from compiler_kernels.ir.graph import Attr
 
 
@@ -47,55 +46,6 @@ def softmax(ctx: Context) -> None:
     ctx.bind(ctx.emit("reshape", [ctx.emit(kind, [rows], {"axis": 1})], shape=x.shape))
 
 
-def batch_normalization(ctx: Context) -> None:
-    if ctx.at.int_("training_mode", 0) or any(ctx.used(i) for i in range(1, 5)):
-        ctx.at.unsupported("is in training mode; export the model for inference")
-    if ctx.at.version < 9 and not ctx.at.int_("spatial", 1):
-        ctx.at.unsupported("normalises per element (spatial=0), which later opsets dropped")
-    operands = [ctx.tensor(i) for i in range(5)]
-    ctx.bind(ctx.emit("batch_normalization", operands, {"epsilon": ctx.at.float_("epsilon", 1e-5)}))
-
-
-def instance_normalization(ctx: Context) -> None:
-    operands = [ctx.tensor(i) for i in range(3)]
-    ctx.bind(ctx.emit("instance_normalization", operands, {"epsilon": ctx.at.float_("epsilon", 1e-5)}))
-
-
-def group_normalization(ctx: Context) -> None:
-    """Opset 21: one scale and bias per channel. The form of opset 18 is deprecated, and the checker refuses it."""
-    x, groups = ctx.tensor(0), ctx.at.int_("num_groups", 0)
-    _float32_statistics(ctx)
-    attrs: dict[str, Attr] = {"epsilon": ctx.at.float_("epsilon", 1e-5), "num_groups": groups}
-    ctx.bind(ctx.emit("group_normalization", [x, ctx.tensor(1), ctx.tensor(2)], attrs))
-
-
-def _float32_statistics(ctx: Context) -> None:
-    if ctx.at.int_("stash_type", 1) != 1:
-        ctx.at.unsupported("computes its statistics in another type than float32")
-
-
-def layer_normalization(ctx: Context) -> None:
-    x = ctx.tensor(0)
-    if ctx.used(1) or ctx.used(2):
-        ctx.at.unsupported("returns its mean or deviation, which are not compiled so far")
-    _float32_statistics(ctx)
-    axis = axis_of(ctx, ctx.at.int_("axis", -1), x.rank)
-    inner = x.shape[axis:]
-    params: list[Tensor] = []
-    for index in (1, 2):
-        param = ctx.optional(index)
-        if param is None:
-            continue
-        if param.const is not None and param.shape != inner:
-            try:
-                param = constant(np.broadcast_to(param.const, inner), param.name)
-            except ValueError:
-                ctx.at.invalid(f"has a parameter of shape {list(param.shape)} for {list(inner)}")
-        params.append(ctx.expand(param, inner))
-    attrs: dict[str, Attr] = {"axis": axis, "epsilon": ctx.at.float_("epsilon", 1e-5)}
-    ctx.bind(ctx.emit("layer_normalization", [x, *params], attrs))
-
-
 def reduce_(ctx: Context) -> None:
     """``axes`` is an attribute before opset 18 (13 for ReduceSum) and an input from then on; none means all."""
     x = ctx.tensor(0)
@@ -111,13 +61,9 @@ def reduce_(ctx: Context) -> None:
 
 
 IMPORTERS: dict[str, Callable[[Context], None]] = {
-    "Gemm": gemm,
-    "MatMul": matmul,
-    "Softmax": softmax,
-    "LogSoftmax": softmax,
-    "BatchNormalization": batch_normalization,
-    "InstanceNormalization": instance_normalization,
-    "GroupNormalization": group_normalization,
-    "LayerNormalization": layer_normalization,
+    "Gemm": widened(gemm),
+    "MatMul": widened(matmul),
+    "Softmax": widened(softmax),
+    "LogSoftmax": widened(softmax),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), reduce_),
 }

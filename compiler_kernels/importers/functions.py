@@ -45,7 +45,8 @@ def expand(ctx: Context) -> bool:
     ctx.expanded += len(body.node)
     if ctx.expanded > MOST_NODES:
         node.unsupported(f"expands functions to more than {MOST_NODES} nodes")
-    versions = {standard_domain(o.domain): int(o.version) for o in body.opset_import}
+    versions = {standard_domain(d): v for d, v in ctx.domains.items()}  # what the body does not say, the model does
+    versions |= {standard_domain(o.domain): int(o.version) for o in body.opset_import}
     renamed = _Renaming(node, body, ctx.tensors)
     inner = [make_node(renamed.node(p), i, versions.get(standard_domain(p.domain), 0)) for i, p in enumerate(body.node)]
     wanted = [i for i in range(len(node.outputs)) if ctx.used(i)]

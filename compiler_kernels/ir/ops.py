@@ -81,6 +81,7 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("instance_normalization", 3, 3, _NORM, shapes.per_channel),
         OpSpec("group_normalization", 3, 3, {**_NORM, "num_groups": "int"}, shapes.per_channel),
         OpSpec("layer_normalization", 2, 3, {**_NORM, "axis": "int"}, shapes.layer_normalization),
+        OpSpec("rms_normalization", 2, 2, {**_NORM, "axis": "int"}, shapes.layer_normalization),
         OpSpec("resize", 1, 1, _RESIZE, _WIN.resize, declared=True),
         OpSpec("concat", 1, None, {"axis": "int"}, _MOVE.concat, domain=ANY),
         OpSpec("pad", 1, 1, {"mode": "str", "pads": "ints", "value": "number"}, _MOVE.pad, domain=ANY),

@@ -30,6 +30,16 @@ def layer_normalization(ar: Arithmetic, node: RefNode, x: Array, scale: Array, b
     return ar.fma(y, scale, x.dtype.type(0) if bias is None else bias)
 
 
+def rms_normalization(ar: Arithmetic, node: RefNode, x: Array, scale: Array) -> Array:
+    """Layer normalisation about 0: ``r = 1 / sqrt(sum(x * x) / n + epsilon)``; ``y = fma(x * r, scale, +0)``."""
+    axis = int(node.attrs["axis"]) % x.ndim
+    rows = x.reshape(*x.shape[:axis], -1)
+    count, epsilon = x.dtype.type(rows.shape[-1]), x.dtype.type(np.float32(node.attrs["epsilon"]))
+    with np.errstate(all="ignore"):
+        r = 1 / np.sqrt(np.asarray(ar.sum_lanes(rows, True))[..., None] / count + epsilon)
+        return ar.fma(np.asarray(rows * r).reshape(x.shape), scale, x.dtype.type(0))
+
+
 def group_normalization(ar: Arithmetic, node: RefNode, x: Array, scale: Array, bias: Array) -> Array:
     """One row per sample and group: channel, then position; summed by positions; ``scale`` and ``bias`` per channel."""
     groups = int(node.attrs.get("num_groups", x.shape[1]))

@@ -40,35 +40,40 @@ def softmax(function: Graph, code: Code) -> None:
     )
 
 
+BY_ROW = ("layer_normalization", "rms_normalization")
+"""Normalisations of the axes from ``axis`` on, in lanes; the others are per sample and channels, by positions."""
+
+
 def norm_items(function: Graph) -> int:
     op = root_of(function)
     dims = op.out.dims
-    if op.kind == "layer_normalization":
+    if op.kind in BY_ROW:
         return prod(dims[: op.int_("axis")])
     return dims[0] * (op.int_("num_groups") if op.kind == "group_normalization" else dims[1])
 
 
 def norm(function: Graph, code: Code) -> None:
-    """Two passes: mean, then the squares of the deviations; y = fma(d * r, scale, bias)."""
+    """Two passes: mean, then the squares of the deviations; y = fma(d * r, scale, bias). An RMS has no mean: d = x."""
     op = root_of(function)
     types = function.types()
     dims, items = op.out.dims, norm_items(function)
     size = prod(dims) // max(1, items)
     summed = "ca1_sum_lanes(row, {n}, {what}, {shift})"
-    if op.kind != "layer_normalization":
+    if op.kind not in BY_ROW:
         summed = "ca1_sum_positions(row, {n}, 1, {what}, {shift})"
     count = c_float(size)
+    mean = f"{summed.format(n=size, what='CA1_PLAIN', shift='0.0f')} / {count}"
     code.add(
         f"const float *row = {op.operands[0]} + i * {size};",
         f"float *out = y + i * {size};",
-        f"const float mean = {summed.format(n=size, what='CA1_PLAIN', shift='0.0f')} / {count};",
+        f"const float mean = {'0.0f' if op.kind == 'rms_normalization' else mean};",
         f"const float var = {summed.format(n=size, what='CA1_SQUARES', shift='mean')} / {count};",
         f"const float r = 1.0f / ca1_sqrt_v1(var + {c_float(op.float_('epsilon'))});",
     )
     scale = op.operands[1]
     bias = op.operands[2] if len(op.operands) > 2 else ""
     with code.block(loop("k", size)):
-        if op.kind == "layer_normalization":
+        if op.kind in BY_ROW:
             index = _aligned_index(types[scale].dims, dims[op.int_("axis") :], code)
             bias_index = _aligned_index(types[bias].dims, dims[op.int_("axis") :], code) if bias else ""
         else:

@@ -63,6 +63,7 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     "softmax": (rows.softmax, rows.softmax_items),
     "log_softmax": (rows.softmax, rows.softmax_items),
     "layer_normalization": (rows.norm, rows.norm_items),
+    "rms_normalization": (rows.norm, rows.norm_items),
     "instance_normalization": (rows.norm, rows.norm_items),
     "group_normalization": (rows.norm, rows.norm_items),
     **dict.fromkeys(("lstm", "gru", "rnn"), (recurrent.recurrent, recurrent.recurrent_items)),

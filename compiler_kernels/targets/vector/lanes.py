@@ -245,9 +245,9 @@ def _through(code: Code, row: Row, vector: Value, scalar: str) -> None:
 
 
 def layer_normalization(function: Graph, isa: Isa, name: str) -> Kernel | None:
-    """Two passes over the row; y = fma(d * r, scale, bias)."""
+    """Two passes over the row, one for the RMS, whose mean is 0; y = fma(d * r, scale, bias)."""
     op = function.ops[0]
-    if op.kind != "layer_normalization" or not _plain(function):
+    if op.kind not in ("layer_normalization", "rms_normalization") or not _plain(function):
         return None
     dims, axis = op.out.dims, op.int_("axis")
     size, vec, types = prod(dims[axis:]), Vec(isa), function.types()
@@ -258,14 +258,19 @@ def layer_normalization(function: Graph, isa: Isa, name: str) -> Kernel | None:
 
     def emit(code: Code) -> None:
         count = c_float(size)
-        row.total(code, "sum", vec.add, lambda i: vec.load(f"x + {i}"), "x[k]")
-        code.add(f"const float mean = sum / {count};", f"const {vec.type} mv = {vec.set1('mean')};")
+        if op.kind == "layer_normalization":
+            row.total(code, "sum", vec.add, lambda i: vec.load(f"x + {i}"), "x[k]")
+            code.add(f"const float mean = sum / {count};", f"const {vec.type} mv = {vec.set1('mean')};")
         code.add(f"{vec.type} d;", "(void)d;" if not row.whole else "")
 
         def squares(a: str, value: str) -> str:
             return f"(d = {value}, {vec.fma('d', 'd', a)})"
 
-        row.total(code, "sq", squares, lambda i: f"{vec('sub')}({vec.load(f'x + {i}')}, mv)", "x[k] - mean")
+        def minus_mean(value: str, mean: str) -> str:
+            return f"{vec('sub')}({value}, {mean})" if op.kind == "layer_normalization" else value
+
+        d = "(x[k] - mean)" if op.kind == "layer_normalization" else "x[k]"
+        row.total(code, "sq", squares, lambda i: minus_mean(vec.load(f"x + {i}"), "mv"), d)
         code.add(
             f"const float var = sq / {count};",
             f"const float r = 1.0f / ca1_sqrt_v1(var + {c_float(op.float_('epsilon'))});",
@@ -273,11 +278,11 @@ def layer_normalization(function: Graph, isa: Isa, name: str) -> Kernel | None:
         )
 
         def vector(i: str) -> str:
-            deviation = f"{vec('mul')}({vec('sub')}({vec.load(f'x + {i}')}, mv), rv)"
+            deviation = f"{vec('mul')}({minus_mean(vec.load(f'x + {i}'), 'mv')}, rv)"
             shift = vec.load(f"{bias} + {i}") if bias else vec.set1("0.0f")
             return vec.fma(deviation, vec.load(f"{scale} + {i}"), shift)
 
-        _through(code, row, vector, f"ca1_fmaf((x[k] - mean) * r, {scale}[k], {f'{bias}[k]' if bias else '0.0f'})")
+        _through(code, row, vector, f"ca1_fmaf({d} * r, {scale}[k], {f'{bias}[k]' if bias else '0.0f'})")
 
     return _kernel(function, name, size, prod(dims[:axis]), size, emit)
 

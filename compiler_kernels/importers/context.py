@@ -37,7 +37,7 @@ class Tensor:
     index_like: bool = False
     sym: Array | None = None
     count: Tensor | None = None
-    """A run-time number of elements, where the size of axis ``counted`` depends on the data; its type says the bound."""
+    """A run-time number of elements where the size of axis ``counted`` depends on the data; the type says the bound."""
     counted: int = 0
 
     @property

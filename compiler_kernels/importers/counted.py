@@ -1,7 +1,7 @@
 """Which axis of a result has a size that depends on the data, given operands with such an axis (bound and count).
 
-Operations that treat every element or every slice along the axis by itself keep it; whatever would mix elements along it
-with the unused room behind them is refused by name.
+Operations that treat every element or every slice along the axis by itself keep it; whatever would mix elements along
+it with the unused room behind them is refused by name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _axis(kind: str, operands: Operands, attrs: Mapping[str, Attr], result: Tens
             first = attrs["axis"]
             return int(first) + indices.counted if isinstance(first, int) else None
         return indices.counted if indices.counted < indices.rank - 1 and not attrs["batch_dims"] else None
-    if x.count is None or any(t is not None and t.count is not None for t in operands[1:]) and kind != "concat":
+    if x.count is None or (kind != "concat" and any(t is not None and t.count is not None for t in operands[1:])):
         return None
     along, axes = x.counted, _ints(attrs, "axes")
     if kind == "transpose":

@@ -52,6 +52,8 @@ def fold(ctx: Context) -> bool:
     if op == "Constant":
         ctx.bind(constant_node(ctx))
         return True
+    if op in ("Shape", "Size") and ctx.tensor(0).count is not None:
+        return False
     if op in ("Shape", "Size"):
         ctx.bind(_sizes(ctx))
         return True

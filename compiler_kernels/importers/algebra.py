@@ -65,5 +65,5 @@ IMPORTERS: dict[str, Callable[[Context], None]] = {
     "MatMul": widened(matmul),
     "Softmax": widened(softmax),
     "LogSoftmax": widened(softmax),
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), reduce_),
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), widened(reduce_)),
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compiler_kernels.importers.context import Context, Tensor
+from compiler_kernels.importers.halves import widened
 from compiler_kernels.ir.dims import Expr, maximum
 from compiler_kernels.ir.graph import Attr
 from compiler_kernels.ir.shapes import cast_sizes
@@ -166,10 +167,10 @@ def global_pool(ctx: Context) -> None:
 
 
 IMPORTERS: dict[str, Callable[[Context], None]] = {
-    "Conv": conv,
-    "ConvTranspose": conv_transpose,
+    "Conv": widened(conv),
+    "ConvTranspose": widened(conv_transpose),
     "MaxPool": pool,
     "AveragePool": pool,
-    "GlobalAveragePool": global_pool,
-    "GlobalMaxPool": global_pool,
+    "GlobalAveragePool": widened(global_pool),
+    "GlobalMaxPool": widened(global_pool),
 }

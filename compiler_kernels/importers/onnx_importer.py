@@ -33,10 +33,11 @@ from compiler_kernels.importers.functions import expand, function_key, local_fun
 from compiler_kernels.importers.inline import live_names
 from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
 from compiler_kernels.importers.node import Node, make_node
+from compiler_kernels.importers.refusal import refusal
 from compiler_kernels.importers.signature import declared_type, identifier, pin
 from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
 from compiler_kernels.ir.graph import Module, TensorType, Value
-from compiler_kernels.ir.symbols import Symbols, Unproved, meta_of, proved_equal, scope
+from compiler_kernels.ir.symbols import Bound, Symbols, Unproved, meta_of, proved_equal, scope
 from compiler_kernels.ir.text import format_type
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.proofs.breaks import used_symbols
@@ -78,8 +79,18 @@ def import_onnx(
     ``UsageError``: not a valid ONNX model, or pins that contradict it.
     ``UnsupportedError``: an operator, type or shape that cannot be compiled, named with node, domain and opset.
     """
-    with scope(bounds or {}):
-        return _import(data, filename, pins or {}, ranges or {}, bounds or {})
+    given = bounds or {}
+    try:
+        with scope(given):
+            return _import(data, filename, pins or {}, ranges or {}, given)
+    except Unproved as error:
+        refused = error
+
+    def static(values: Mapping[str, int]) -> None:
+        with scope({}):
+            _import(data, filename, pins or {}, ranges or {}, {n: Bound(v, v) for n, v in values.items()})
+
+    raise refusal(refused, given, static)
 
 
 def _import(
@@ -165,8 +176,8 @@ def _import_node(ctx: Context, node: Node) -> None:
     try:
         _dispatch(ctx, node)
     except Unproved as error:
-        breaks = f"{error.at} breaks {node.where}" if error.at else node.where
-        raise UnsupportedError(f"{breaks}: {error.reason}; change the policy's shapes, or the model") from None
+        error.where = error.where or node.where
+        raise
 
 
 def _dispatch(ctx: Context, node: Node) -> None:

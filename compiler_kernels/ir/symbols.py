@@ -129,13 +129,22 @@ class Unproved(UnsupportedError):
     """Something that does not hold for all declared sizes, or was not proved to.
 
     ``values`` is the smallest counterexample (empty when none was found), ``reason`` what is wrong there, in one
-    clause.
+    clause. A comparison that holds for some sizes only also has its ``question`` and the smallest sizes at which it
+    holds, ``otherwise``: only who asked knows which of the two is wrong. Importers set ``where``, the node.
     """
 
-    def __init__(self, reason: str, values: Mapping[str, int]) -> None:
+    def __init__(
+        self, reason: str, values: Mapping[str, int], question: str = "", otherwise: Mapping[str, int] | None = None
+    ) -> None:
         self.reason, self.values = reason, dict(values)
-        self.at = ", ".join(f"{k} = {v}" for k, v in self.values.items())
-        super().__init__(f"{self.at}: {reason}" if self.at else reason)
+        self.question, self.otherwise = question, dict(otherwise or {})
+        self.where = ""
+        super().__init__(f"{listed(values)}: {reason}" if values else reason)
+
+
+def listed(values: Mapping[str, int]) -> str:
+    """``batch = 1, height = 34``."""
+    return ", ".join(f"{k} = {v}" for k, v in values.items())
 
 
 _SCOPE: ContextVar[Prover | None] = ContextVar("symbols", default=None)

@@ -90,13 +90,15 @@ class Prover:
             against = self.counterexample(relation, left, right)
             if against is None:
                 return True
-            if self.counterexample(OPPOSITE[relation], left, right) is None:
+            otherwise = self.counterexample(OPPOSITE[relation], left, right)
+            if otherwise is None:
                 return False
         except Undecided as error:
             raise Unproved(
                 f"whether {_said(relation, left, right)} could not be proved for all sizes ({error})", {}
             ) from None
-        raise Unproved(self.explain(relation, left, right, against), against)
+        question = _said(relation, left, right)
+        raise Unproved(self.explain(relation, left, right, against), against, question, otherwise)
 
     def proves(self, relation: str, left: Size, right: Size) -> bool:
         """Whether the relation was proved for all sizes."""

@@ -1,0 +1,37 @@
+"""The sentence that refuses a model with symbolic sizes: the smallest sizes that break a node, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compiler_kernels.errors import CuvilError, UnsupportedError
+from compiler_kernels.ir.symbols import Symbols, Unproved, listed
+
+REMEDY = "change the policy's shapes, or the model"
+
+
+def refusal(error: Unproved, symbols: Symbols, static: Callable[[Mapping[str, int]], None]) -> UnsupportedError:
+    """What to raise for ``error``, which arose under the bounds ``symbols``.
+
+    ``static`` imports the model at given sizes. A comparison with two outcomes does not say which of them is wrong:
+    the static import does, in its own words and with numbers. Where it accepts both, the graph itself would differ.
+    """
+    place = error.where or "the model"
+    if not error.question:
+        breaks = f"{listed(error.values)} breaks {place}" if error.values else place
+        return UnsupportedError(f"{breaks}: {error.reason}; {REMEDY}")
+    for values in sorted((error.values, error.otherwise), key=lambda v: tuple(v.values())):
+        try:
+            static({n: values.get(n, bound.lo) for n, bound in symbols.items()})
+        except Unproved:
+            continue
+        except CuvilError as found:
+            said = str(found)
+            if not said.startswith(place):  # something else is wrong at the same size
+                continue
+            what = said.removeprefix(place).strip(" :")
+            return UnsupportedError(f"{listed(values)} breaks {place}: it {what}; {REMEDY}")
+    return UnsupportedError(
+        f"{place} depends on whether {error.question}: true at {listed(error.otherwise)}, not at {listed(error.values)}; "
+        "the graph would differ, so bound the sizes to one of the two"
+    )

@@ -30,8 +30,9 @@ def refusal(error: Unproved, symbols: Symbols, static: Callable[[Mapping[str, in
             if not said.startswith(place):  # something else is wrong at the same size
                 continue
             what = said.removeprefix(place).strip(" :")
-            return UnsupportedError(f"{listed(values)} breaks {place}: it {what}; {REMEDY}")
+            number = f"{error.reason}, so " if "multiple of" in error.reason and values == error.values else ""
+            return UnsupportedError(f"{listed(values)} breaks {place}: {number}it {what}; {REMEDY}")
     return UnsupportedError(
-        f"{place} depends on whether {error.question}: true at {listed(error.otherwise)}, not at {listed(error.values)}; "
-        "the graph would differ, so bound the sizes to one of the two"
+        f"{place} depends on whether {error.question}: true at {listed(error.otherwise)}, not at "
+        f"{listed(error.values)}; the graph would differ, so bound the sizes to one of the two"
     )

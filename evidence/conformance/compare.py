@@ -8,15 +8,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from evidence.conformance.cases import Case
 from evidence.conformance.outcome import Kind
+from evidence.conformance.prepare import Prepared
 
 Array = npt.NDArray[Any]
 _FLOATS: Final = ("float16", "float32", "float64", "bfloat16")
 
 
-def judge(case: Case, got: Mapping[str, Array], reference: Mapping[str, Array] | str) -> tuple[Kind, str]:
+OTHER_BITS: Final = "the reference has other bits than the engine"
+
+
+def judge(test: Prepared, got: Mapping[str, Array]) -> tuple[Kind, str]:
     """Passed means both: the suite's values and the reference's bits. A wrong value says if the reference has it."""
+    case, reference = test.case, test.reference
     for name, want in case.expected.items():
         text = _value_difference(name, got.get(name), want, case.rtol, case.atol)
         if text:
@@ -34,7 +38,7 @@ def _reference_says(name: str, got: Array | None, reference: Mapping[str, Array]
     if isinstance(reference, str):
         return f"the reference does not evaluate the graph: {reference}"
     if got is None or bit_difference(name, got, reference.get(name)):
-        return "the reference has other bits than the engine"
+        return OTHER_BITS
     return "the reference has the engine's bits"
 
 

@@ -11,7 +11,7 @@ import pytest
 from compiler_kernels.errors import UsageError
 from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import runner
-from evidence.conformance import Case, Kind, onnx_node_cases, run_cases, run_jobs
+from evidence.conformance import Kind, onnx_node_cases, run_cases, run_jobs
 from evidence.conformance.build import build, first_error
 from evidence.conformance.compare import judge
 from evidence.conformance.execute import execute, read_frames
@@ -110,7 +110,7 @@ def test_bad_engines_do_not_take_the_others_down(five: list[Prepared], tmp_path:
         result = found[name]
         assert not isinstance(result, Stopped)
         test = next(t for t in five if t.case.name == name)
-        assert judge(test.case, result, test.reference) == (Kind.PASSED, "")
+        assert judge(test, result) == (Kind.PASSED, "")
 
 
 def test_an_input_of_another_size_is_told_and_the_next_engine_runs(tmp_path: Path) -> None:
@@ -123,28 +123,44 @@ def test_an_input_of_another_size_is_told_and_the_next_engine_runs(tmp_path: Pat
     assert not isinstance(second, Stopped)
 
 
-def small_case(expected: np.ndarray) -> Case:
-    return replace(onnx_node_cases()["test_relu"], expected={"y": expected})
+def test_an_engine_that_another_one_overwrites_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first engine leaves something behind that stops the second: alone, each passes."""
+    culprit = spoilt(ready("test_add"), "spoilt_by_another = 1;")
+    victim = spoilt(ready("test_relu"), "if (spoilt_by_another) __builtin_trap();")
+    define = "static int spoilt_by_another;\n"
+    ready_tests = {
+        t.case.name: replace(t, engine=EngineText(t.engine.prefix, define + t.engine.text)) for t in (culprit, victim)
+    }
+    monkeypatch.setattr("evidence.conformance.suite.prepare", lambda case, *rest: ready_tests[case.name])
+    added, related = run_cases(["test_add", "test_relu"], "frozen", TARGET)
+    assert added.kind is Kind.PASSED
+    assert related.kind is Kind.CRASH
+    assert related.detail.startswith("passes alone, but not among others, one of which overwrites it: ")
 
 
 def test_judgement_of_bits_and_values() -> None:
     values = np.array([1.0, np.nan, -0.0], np.float32)
-    case = small_case(values)
+    relu = ready("test_relu")
+
+    def judge_(outputs: dict[str, np.ndarray], reference: dict[str, np.ndarray] | str) -> tuple[Kind, str]:
+        case = replace(relu.case, expected={"y": values})
+        return judge(replace(relu, case=case, reference=reference), outputs)
+
     payload = np.array([0x3F800000, 0xFFC12345, 0x80000000], np.uint32).view(np.float32)
-    assert judge(case, {"y": payload}, {"y": values}) == (Kind.PASSED, "")  # NaN is one value
+    assert judge_({"y": payload}, {"y": values}) == (Kind.PASSED, "")  # NaN is one value
     zero = np.array([1.0, np.nan, 0.0], np.float32)
-    kind, detail = judge(case, {"y": zero}, {"y": values})
+    kind, detail = judge_({"y": zero}, {"y": values})
     assert kind is Kind.DIFFERS
     assert "at [2]" in detail
     near = np.array([np.nextafter(np.float32(1), np.float32(2)), np.nan, -0.0], np.float32)
-    assert judge(case, {"y": near}, {"y": values})[0] is Kind.DIFFERS
-    assert judge(case, {"y": near}, "no such operator")[0] is Kind.DIFFERS
+    assert judge_({"y": near}, {"y": values})[0] is Kind.DIFFERS
+    assert judge_({"y": near}, "no such operator")[0] is Kind.DIFFERS
     far = np.array([1.01, np.nan, -0.0], np.float32)
-    kind, detail = judge(case, {"y": far}, {"y": values})
+    kind, detail = judge_({"y": far}, {"y": values})
     assert kind is Kind.WRONG
     assert "the reference has other bits" in detail
-    assert judge(case, {}, {"y": values})[0] is Kind.WRONG
-    assert judge(case, {"y": values[:2]}, {"y": values})[0] is Kind.WRONG
+    assert judge_({}, {"y": values})[0] is Kind.WRONG
+    assert judge_({"y": values[:2]}, {"y": values})[0] is Kind.WRONG
 
 
 def test_frames_that_end_early_are_left_out() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler_kernels.errors import IRError, UnsupportedError
 from compiler_kernels.ir.decisions import ask, decide_with
-from compiler_kernels.ir.dims import Call, Expr, Size, terms_of
+from compiler_kernels.ir.dims import Atom, Call, Expr, Size, symbol, terms_of
 
 if TYPE_CHECKING:
     from compiler_kernels.proofs.prover import Prover
@@ -84,11 +84,29 @@ def interval(size: Size, symbols: Symbols) -> Interval:
 
 
 def polynomial_interval(size: Size, ranges: Mapping[str, Interval]) -> Interval:
+    """The interval over symbols in ``ranges``. Where an atom occurs in several terms, the polynomial is also expanded
+    around the lower ends of its atoms, which shows that ``8 * b * h - 4 * b`` is at least 4."""
+    atoms: dict[Atom, Interval] = {}
+    if isinstance(size, Expr):
+        for atom in size.atoms():
+            known = ranges.get(atom, (UNKNOWN.lo, UNKNOWN.hi)) if isinstance(atom, str) else _of_call(atom, ranges)
+            atoms[atom] = known
+    found = _naive(size, atoms)
+    if isinstance(size, Expr) and any(sum(a in m for m, _ in size.terms) > 1 for a in atoms):
+        moved = size.rebuild(lambda a: symbol(str(a)) + atoms[a][0])
+        spans = {str(a): (0, high - low) for a, (low, high) in atoms.items()}
+        expanded = _naive(moved, spans)
+        found = max(found[0], expanded[0]), min(found[1], expanded[1])
+    return found
+
+
+def _naive(size: Size, atoms: Mapping[Any, Interval]) -> Interval:
+    """Term by term."""
     low = high = 0
     for monomial, factor in terms_of(size):
         part = (1, 1)
         for atom in monomial:
-            inner = ranges.get(atom, (UNKNOWN.lo, UNKNOWN.hi)) if isinstance(atom, str) else _of_call(atom, ranges)
+            inner = atoms[atom]
             corners = [a * b for a in part for b in inner]
             part = (min(corners), max(corners))
         ends = (factor * part[0], factor * part[1])

@@ -115,6 +115,11 @@ def test_simplified_sizes_and_intervals_are_true(size: Size, at: dict[str, int])
     assert abs(evaluate(size, at)) <= magnitude(size, BOUNDS)
 
 
+def test_intervals_see_what_terms_share() -> None:
+    assert interval(8 * B * H - 4 * B, {"batch": Bound(1, 3), "height": Bound(1, 40)})[0] == 4
+    assert interval(H * H - H, {"height": Bound(1, 40)})[0] == 0
+
+
 def test_bounds_as_text() -> None:
     assert symbols_of(tuple(meta_of(BOUNDS).items())) == dict(sorted(BOUNDS.items()))
     assert meta_of(BOUNDS)["symbol.height"] == "32..512 step 32"

@@ -19,7 +19,7 @@ from compiler_kernels.ir.layout import BLOCK, packed
 from compiler_kernels.ir.views import MOVES, View, contiguous, views_of, written_view
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.fold_batch_norm import drop_unused_weights
-from compiler_kernels.passes.fuse import ELEMENTWISE
+from compiler_kernels.passes.fuse import ELEMENTWISE, ELEMENTWISE_TYPED
 from compiler_kernels.passes.infra import PassResult
 
 PRODUCTS: Final = frozenset({"matmul", "gemm"})
@@ -178,6 +178,11 @@ class _Lowering:
     # elementwise -----------------------------------------------------------------------------------------------------
     def _elementwise(self, op: Op) -> None:
         """Operands of the result's shape are read through the moves that make them, when nothing else reads those."""
+        # Only the vector kernels read through moves, and they know no other element type.
+        typed = any(o.kind in ELEMENTWISE_TYPED or o.out.dtype != "float32" for o in op.body or (op,))
+        if typed or any(self.types[o].dtype != "float32" for o in op.operands if o):
+            self.ops.append(op)
+            return
         before: list[Op] = []
         names: dict[str, str] = {}
         for operand in op.operands:

@@ -10,14 +10,16 @@ from typing import Final
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir import (
     shapes,
+    shapes_elementwise,
     shapes_index,
     shapes_move,
     shapes_quantized,
     shapes_recurrent,
     shapes_runtime,
+    shapes_trees,
     shapes_window,
 )
-from compiler_kernels.ir.dtypes import ANY, COMPUTED, NUMBERS
+from compiler_kernels.ir.dtypes import ANY, COMPUTED, INTEGERS, NUMBERS
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site
 
@@ -55,6 +57,7 @@ _RESIZE: Final = {
     "exclude_outside": "bool",
 }
 _PLAIN: Final = "sigmoid tanh erf exp log hard_swish softplus leaky_relu:alpha elu:alpha hard_sigmoid:alpha,beta"
+_BINARY64: Final = "sin cos tan asin acos atan sinh cosh asinh acosh atanh"
 _COMPARISONS: Final = "equal less less_or_equal greater greater_or_equal"
 _NORM: Final = {"epsilon": "float"}
 _SCAN: Final = {"reverse": "bool", "clip": "float?"}
@@ -74,9 +77,9 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("matmul", 2, 2, {}, shapes.matmul),
         OpSpec("softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("log_softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
-        OpSpec("gelu", 1, 1, {"approximate": "str"}, shapes.unary),
+        OpSpec("gelu", 1, 1, {"approximate": "str"}, shapes.unary, domain=COMPUTED),
         OpSpec("clip", 1, 1, {"lo": "number?", "hi": "number?"}, shapes.unary, domain=NUMBERS),
-        OpSpec("prelu", 2, 2, {}, shapes.prelu),
+        OpSpec("prelu", 2, 2, {}, shapes.prelu, domain=COMPUTED),
         OpSpec("batch_normalization", 5, 5, _NORM, shapes.per_channel),
         OpSpec("instance_normalization", 3, 3, _NORM, shapes.per_channel),
         OpSpec("group_normalization", 3, 3, {**_NORM, "num_groups": "int"}, shapes.per_channel),
@@ -95,7 +98,7 @@ def _table() -> dict[str, OpSpec]:
     ]
     for entry in _PLAIN.split():
         kind, _, attrs = entry.partition(":")
-        rows.append(OpSpec(kind, 1, 1, {a: "float" for a in attrs.split(",") if a}, shapes.unary))
+        rows.append(OpSpec(kind, 1, 1, {a: "float" for a in attrs.split(",") if a}, shapes.unary, domain=COMPUTED))
     rows += [OpSpec(kind, 1, 1, {}, shapes.unary, domain=NUMBERS) for kind in "relu neg abs".split()]
     rows += [OpSpec(kind, 1, 1, {}, shapes.unary, domain=COMPUTED) for kind in "sqrt reciprocal floor ceil".split()]
     rows += [OpSpec(kind, 2, 2, {}, shapes.binary, domain=NUMBERS) for kind in "add sub mul div min max".split()]
@@ -103,7 +106,7 @@ def _table() -> dict[str, OpSpec]:
     rows += [OpSpec(f"logical_{kind}", 2, 2, {}, shapes.binary, domain=("bool",)) for kind in "and or xor".split()]
     rows += [
         OpSpec("logical_not", 1, 1, {}, shapes.unary, domain=("bool",)),
-        OpSpec("pow", 2, 2, {}, shapes.binary),
+        OpSpec("pow", 2, 2, {}, shapes.binary, domain=NUMBERS),
         OpSpec("cast", 1, 1, {"to": "str"}, shapes.cast, domain=ANY),
         OpSpec("where", 3, 3, {}, shapes.where, domain=ANY, operands="bool T T"),
     ]
@@ -150,10 +153,33 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("range", 3, 3, {"message": "str"}, shapes_runtime.range_, declared=True, domain=NUMBERS),
     ]
     reduced = {"axes": "ints", "keepdims": "bool"}
-    rows += [OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction) for kind in "mean sum max min".split()]
+    for kind in "mean sum prod max min".split():
+        extreme = ("bool",) if kind in ("max", "min") else ()
+        rows.append(OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction, domain=(*NUMBERS, *extreme)))
     rows += _index_rows()
     rows += _quantised_rows()
+    rows += _elementwise_rows()
     return {row.kind: row for row in rows}
+
+
+def _elementwise_rows() -> list[OpSpec]:
+    """Functions computed in binary64, signs, remainders, bits, and generators."""
+    rule, unsigned = shapes_elementwise, tuple(name for name in INTEGERS if name.startswith("u"))
+    rows = [OpSpec(kind, 1, 1, {}, shapes.unary, domain=COMPUTED) for kind in (*_BINARY64.split(), "round")]
+    rows += [OpSpec(f"bit_{kind}", 2, 2, {}, shapes.binary, domain=INTEGERS) for kind in "and or xor".split()]
+    rows += [OpSpec(f"shift_{side}", 2, 2, {}, shapes.binary, domain=unsigned) for side in ("left", "right")]
+    return [
+        *rows,
+        OpSpec("sign", 1, 1, {}, shapes.unary, domain=NUMBERS),
+        OpSpec("mod", 2, 2, {"fmod": "bool"}, rule.remainder, domain=NUMBERS),
+        OpSpec("bit_not", 1, 1, {}, shapes.unary, domain=INTEGERS),
+        OpSpec("bit_cast", 1, 1, {"to": "str"}, rule.bit_cast, domain=ANY),
+        OpSpec("is_nan", 1, 1, {}, rule.predicate, domain=COMPUTED),
+        OpSpec("is_inf", 1, 1, {"negative": "bool", "positive": "bool"}, rule.predicate, domain=COMPUTED),
+        OpSpec("hardmax", 1, 1, {"axis": "int"}, shapes.along_axis, domain=COMPUTED),
+        OpSpec("random_bits", 0, 0, {"seed": "int", "stream": "int", "word": "int"}, rule.random_bits, declared=True),
+        OpSpec("multinomial", 2, 2, {}, rule.multinomial, operands="float32 float32"),
+    ]
 
 
 def _quantised_rows() -> list[OpSpec]:
@@ -190,6 +216,8 @@ def _index_rows() -> list[OpSpec]:
         OpSpec("compact", 2, 2, {}, rule.compact, domain=ANY, operands="T int64"),
         OpSpec("non_max_suppression", 3, 6, {"center_point": "bool", "limit": "int"}, rule.non_max_suppression,
                operands="T T int64 int64 T T"),
+        OpSpec("tree_ensemble", 9, 9, {"targets": "int", "aggregate": "str"}, shapes_trees.tree_ensemble, domain=COMPUTED,
+               operands="T int32 int32 T int32 int32 T T T"),
     ]  # fmt: skip
     arg = {**along, "keepdims": "bool", "select_last": "bool"}
     rows += [OpSpec(f"arg_{kind}", 1, 1, arg, rule.arg_extreme, domain=values) for kind in ("max", "min")]

@@ -22,7 +22,9 @@ ELEMENTWISE_BINARY: Final = frozenset("add sub mul div min max pow prelu".split(
 # Elementwise with a result or operands of other types; plain row-major kernels only.
 ELEMENTWISE_TYPED: Final = frozenset(
     "cast where equal less less_or_equal greater greater_or_equal "
-    "logical_and logical_or logical_xor logical_not quantize dequantize".split()
+    "logical_and logical_or logical_xor logical_not quantize dequantize "
+    "sin cos tan asin acos atan sinh cosh asinh acosh atanh round sign mod is_nan is_inf "
+    "bit_and bit_or bit_xor bit_not bit_cast shift_left shift_right".split()
 )
 ELEMENTWISE: Final = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TYPED | {"affine"}
 # Producers whose generated kernel computes one output element at a time, so that a chain can continue in registers.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from evidence.reference import elementary
+from evidence.reference import binary64, elementary
 from evidence.reference.order import SUM_LEAF, gather_table, sum_lanes, sum_positions, tree
 from evidence.reference.rounding import fma_chains, fmaf
+from evidence.reference.rounding64 import fma64, fma64_chains
 
 Array = npt.NDArray[Any]
 # Gathered operands of one block of outputs; bounds memory, never changes a bit.
@@ -42,6 +44,8 @@ class Arithmetic(Protocol):
     def tanh(self, x: Array) -> Array: ...
     def sigmoid(self, x: Array) -> Array: ...
     def pow(self, x: Array, y: Array) -> Array: ...
+    def function(self, name: str, x: Array) -> Array:
+        """One of the functions of docs/arithmetic-binary64.md, rounded once to the type of x."""
 
 
 class CanonicalArithmetic1:
@@ -55,14 +59,15 @@ class CanonicalArithmetic1:
         leaves, longest = table.shape
         rows, _, pixels = x.shape
         columns = w.shape[2]
-        result = np.zeros((rows, columns, pixels), dtype=np.float32)
+        result = np.zeros((rows, columns, pixels), dtype=x.dtype)
         if result.size == 0 or leaves == 0:
             return result
+        chains = fma64_chains if x.dtype == np.float64 else fma_chains
         ws = self._gather(w, table).reshape(rows * leaves, longest, columns)
         step = max(64, _GATHER_BYTES // (4 * rows * leaves * (longest + columns)))
         for p in range(0, pixels, step):
             xs = self._gather(x[:, :, p : p + step], table)
-            values = fma_chains(xs.reshape(rows * leaves, longest, -1), ws)
+            values = chains(xs.reshape(rows * leaves, longest, -1), ws)
             result[:, :, p : p + step] = tree(np.moveaxis(values.reshape(rows, leaves, columns, -1), 1, 0))
         return result
 
@@ -79,25 +84,30 @@ class CanonicalArithmetic1:
         return sum_lanes(values, squares)
 
     def fma(self, a: Any, b: Any, c: Any) -> Array:
-        return fmaf(a, b, c)
+        return fma64(a, b, c) if np.asarray(a).dtype == np.float64 else fmaf(a, b, c)
 
     def exp(self, x: Array) -> Array:
-        return elementary.exp(x)
+        return binary64.exp(x) if x.dtype == np.float64 else elementary.exp(x)
 
     def log(self, x: Array) -> Array:
-        return elementary.log(x)
+        return binary64.log(x) if x.dtype == np.float64 else elementary.log(x)
 
     def erf(self, x: Array) -> Array:
-        return elementary.erf(x)
+        return binary64.erf(x) if x.dtype == np.float64 else elementary.erf(x)
 
     def tanh(self, x: Array) -> Array:
-        return elementary.tanh(x)
+        return binary64.tanh(x) if x.dtype == np.float64 else elementary.tanh(x)
 
     def sigmoid(self, x: Array) -> Array:
-        return elementary.sigmoid(x)
+        return binary64.sigmoid(x) if x.dtype == np.float64 else elementary.sigmoid(x)
 
     def pow(self, x: Array, y: Array) -> Array:
-        return elementary.pow(x, y)
+        return binary64.pow(x, y) if x.dtype == np.float64 else elementary.pow(x, y)
+
+    def function(self, name: str, x: Array) -> Array:
+        call: Callable[[Array], Array] = getattr(binary64, name)
+        with np.errstate(all="ignore"):
+            return call(x.astype(np.float64)).astype(x.dtype)
 
 
 class Binary64:
@@ -139,6 +149,10 @@ class Binary64:
 
     def pow(self, x: Array, y: Array) -> Array:
         return np.asarray(np.power(x, y))
+
+    def function(self, name: str, x: Array) -> Array:
+        call: Callable[[Array], Array] = getattr(np, {"a": "arc"}.get(name[0], name[0]) + name[1:])
+        return np.asarray(call(x))
 
 
 ARITHMETICS: dict[str, Arithmetic] = {"ca1": CanonicalArithmetic1(), "float64": Binary64()}

@@ -36,8 +36,8 @@ def _relu(x: Array) -> Array:
 def clip(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """min(max(x, lo), hi); an equal operand keeps x."""
     lo, hi = node.attrs.get("lo"), node.attrs.get("hi")
-    y = x if lo is None else first_max(x, x.dtype.type(np.float32(lo)))
-    return y if hi is None else first_min(y, x.dtype.type(np.float32(hi)))
+    y = x if lo is None else first_max(x, x.dtype.type(lo))
+    return y if hi is None else first_min(y, x.dtype.type(hi))
 
 
 def leaky_relu(ar: Arithmetic, node: RefNode, x: Array) -> Array:

@@ -11,11 +11,14 @@ from evidence.reference import movement, norms, pooling, products, recurrent, re
 from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
 from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.errors import ReferenceError
+from evidence.reference.further import FURTHER, integer_power
 from evidence.reference.graph import RefGraph, RefNode, storage
 from evidence.reference.indexing import INDEXING
 from evidence.reference.ordering import ORDERING
 from evidence.reference.quantized import QUANTIZED
+from evidence.reference.reductions import REDUCTIONS
 from evidence.reference.runtime_values import RUNTIME
+from evidence.reference.trees import TREES
 from evidence.reference.typed import BFLOAT16, INTEGER, TYPED, from_bfloat16
 
 _MOVEMENT: dict[str, Callable[..., Array]] = {
@@ -30,9 +33,12 @@ _ANY: dict[str, Callable[..., Array]] = {
     **_MOVEMENT,
     **TYPED,
     **RUNTIME,
+    **REDUCTIONS,
     **INDEXING,
     **ORDERING,
+    **TREES,
     **QUANTIZED,
+    **FURTHER,
 }
 """Operators that look after element types themselves."""
 OPERATORS: dict[str, Callable[..., Array]] = {
@@ -46,10 +52,6 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "average_pool": pooling.average_pool,
     "global_average_pool": pooling.global_average_pool,
     "global_max_pool": pooling.global_max_pool,
-    "reduce_sum": pooling.reduce_sum,
-    "reduce_mean": pooling.reduce_sum,
-    "reduce_max": pooling.reduce_max,
-    "reduce_min": pooling.reduce_min,
     "softmax": pooling.softmax,
     "log_softmax": pooling.log_softmax,
     "batch_normalization": norms.batch_normalization,
@@ -63,6 +65,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "rnn": recurrent.rnn,
 }
 
+_INTEGER = {**INTEGER, "pow": lambda ar, node, x, y: integer_power(x, y)}
 _FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in _ANY)
 """Operators of floating-point operands only: the arithmetic's own type, or binary64 as the graph says."""
 
@@ -123,7 +126,7 @@ def interpret(
 def evaluate(ar: Arithmetic, node: RefNode, operands: list[Any]) -> Array:
     """One node's value, shape checked against the graph, NaN canonical."""
     integers = any(v is not None and v.dtype.kind in "iu" for v in operands)
-    operator = INTEGER.get(node.op) if integers and node.op in INTEGER else OPERATORS.get(node.op)
+    operator = _INTEGER.get(node.op) if integers and node.op in _INTEGER else OPERATORS.get(node.op)
     if operator is None:
         raise ReferenceError(f"operator {node.op!r} (node {node.node!r}) is not defined in CA-1")
     if operator in _FLOATING and any(v is not None and v.dtype not in (ar.dtype, np.float64) for v in operands):

@@ -8,6 +8,7 @@ from typing import Final
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.dtypes import DTYPES, HALVES
 from compiler_kernels.ir.graph import Graph, Op, TensorType
+from compiler_kernels.targets.c.elementwise_more import further_expression
 from compiler_kernels.targets.c.writer import SUFFIX, broadcast_index, c_float, c_number, c_type
 
 _UNARY: Final = {
@@ -97,6 +98,9 @@ def expression(op: Op, arguments: list[str], dtype: str = "float32") -> str:
         return f"{value} * {arguments[1]}"
     if op.kind == "cast":
         return cast_expression(arguments[0], dtype, op.out.dtype)
+    found = further_expression(op, arguments, dtype)
+    if found:
+        return found
     if dtype != "float32":
         return _typed(op, arguments, dtype)
     if op.kind in _UNARY:

@@ -128,6 +128,8 @@ def _kernel_section(
         *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", '#include "ca1_math.h"'] if isa.lanes != 1 else []),
         '#include "ca1_sum.h"',
         '#include "ca1_typed.h"',
+        '#include "ca1_whole.h"',
+        '#include "ca1_sum_typed.h"',
         '#include "ca1_index.h"',
         '#include "ca1_tile.h"',
         '#include "ca1_winograd.h"',

@@ -15,15 +15,18 @@ from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c import (
+    generators,
     indexing,
     movement,
     ordering,
     products,
     quantized,
     recurrent,
+    reductions,
     rows,
     runtime_checks,
     runtime_moves,
+    trees,
     windows,
 )
 from compiler_kernels.targets.c.elementwise import body_lines
@@ -42,10 +45,7 @@ _POINT: Final[Mapping[str, Emitter]] = {
     "global_average_pool": windows.global_pool,
     "global_max_pool": windows.global_pool,
     "resize": windows.resize,
-    "reduce_mean": rows.reduce,
-    "reduce_sum": rows.reduce,
-    "reduce_max": rows.reduce,
-    "reduce_min": rows.reduce,
+    **dict.fromkeys((f"reduce_{kind}" for kind in "mean sum max min prod".split()), reductions.reduce),
     "conv_integer": quantized.conv_integer,
     "matmul_integer": quantized.matmul_integer,
     "transpose": movement.transpose,
@@ -57,6 +57,7 @@ _POINT: Final[Mapping[str, Emitter]] = {
     "copy": movement.copy,
     **indexing.POINT,
     **ordering.POINT,
+    **generators.POINT,
 }
 # ... and of a whole row per item.
 _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
@@ -74,6 +75,8 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     "range": (runtime_moves.range_, runtime_moves.range_items),
     **indexing.ROW,
     **ordering.ROW,
+    **trees.ROW,
+    **generators.ROW,
 }
 MAX_ITEMS: Final = 2**31 - 1
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from evidence.reference.rounding import F32, fmaf
+from evidence.reference.rounding import fmaf
+from evidence.reference.rounding64 import fma64
+
+Array = npt.NDArray[Any]
 
 RADIX = 8
 LANES = 16
@@ -59,7 +63,7 @@ def gather_table(channels: int, positions: int, leaf: int = SUM_LEAF) -> npt.NDA
     return table
 
 
-def tree(values: F32) -> F32:
+def tree(values: Array) -> Array:
     """Radix-8 tree over axis 0: ``[n, ...]`` to ``[...]``; nodes add their children left to right; nothing gives +0."""
     if values.shape[0] == 0:
         return np.zeros(values.shape[1:], dtype=values.dtype)
@@ -70,34 +74,36 @@ def tree(values: F32) -> F32:
                 others = values[child::RADIX]
                 node[: others.shape[0]] += others
             values = node
-    root: F32 = values[0]
+    root: Array = values[0]
     return root
 
 
-def sum_positions(values: F32, squares: bool = False) -> F32:
-    """Sum over axis 0 in leaves of 64 and the tree; with ``squares`` each step is ``acc = fma(v, v, acc)``."""
+def sum_positions(values: Array, squares: bool = False) -> Array:
+    """Sum over axis 0 in leaves of 64 and the tree; with ``squares`` each step is ``acc = fma(v, v, acc)``. Of binary32
+    or binary64 values, in their type."""
     count = values.shape[0]
     if count == 0:
-        return np.zeros(values.shape[1:], dtype=np.float32)
+        return np.zeros(values.shape[1:], dtype=values.dtype)
+    fma = fma64 if values.dtype == np.float64 else fmaf
     leaves = -(-count // SUM_LEAF)
     leaf = min(count, SUM_LEAF)
-    padded = np.zeros((leaves * leaf, *values.shape[1:]), dtype=np.float32)
+    padded = np.zeros((leaves * leaf, *values.shape[1:]), dtype=values.dtype)
     padded[:count] = values
     steps = padded.reshape(leaves, leaf, *values.shape[1:])
-    acc = np.zeros((leaves, *values.shape[1:]), dtype=np.float32)
+    acc = np.zeros((leaves, *values.shape[1:]), dtype=values.dtype)
     with np.errstate(all="ignore"):
         for i in range(leaf):
-            acc = fmaf(steps[:, i], steps[:, i], acc) if squares else acc + steps[:, i]
+            acc = fma(steps[:, i], steps[:, i], acc) if squares else acc + steps[:, i]
     return tree(acc)
 
 
-def sum_lanes(values: F32, squares: bool = False) -> F32:
+def sum_lanes(values: Array, squares: bool = False) -> Array:
     """Sum over the last axis in 16 virtual lanes, each by :func:`sum_positions`, then lanes 8, 4, 2, 1."""
-    lanes = sum_positions(_in_lanes(values, np.float32(0)), squares)
+    lanes = sum_positions(_in_lanes(values, values.dtype.type(0)), squares)
     return _fold_lanes(lanes, np.add)
 
 
-def _in_lanes(values: F32, absent: np.float32) -> F32:
+def _in_lanes(values: Array, absent: Any) -> Array:
     """``[..., n]`` to ``[ceil(n/16), ..., 16]``."""
     count = values.shape[-1]
     groups = -(-count // LANES)
@@ -106,7 +112,7 @@ def _in_lanes(values: F32, absent: np.float32) -> F32:
     return np.moveaxis(padded.reshape(*values.shape[:-1], groups, LANES), -2, 0)
 
 
-def _fold_lanes(lanes: F32, combine: Callable[[F32, F32], F32]) -> F32:
+def _fold_lanes(lanes: Array, combine: Callable[[Array, Array], Array]) -> Array:
     with np.errstate(all="ignore"):
         width = LANES
         while width > 1:

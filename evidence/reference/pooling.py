@@ -1,4 +1,4 @@
-"""Pooling, reductions and softmax: everything that sums or selects without weights."""
+"""Pooling and softmax: what sums or selects windows and rows without weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from evidence.reference.arithmetic import Arithmetic, Array
 from evidence.reference.graph import RefNode
-from evidence.reference.order import Select, first_max, first_min, select_lanes, select_positions
+from evidence.reference.order import Select, first_max, select_positions
+from evidence.reference.reductions import front
 
 
 def _windows(node: RefNode, x: Array, absent: float) -> Array:
@@ -62,12 +63,12 @@ def average_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
 
 def global_average_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """Mean over all spatial positions, in row-major order."""
-    return _mean(ar.sum_positions(_front(x, tuple(range(2, x.ndim)))), math.prod(x.shape[2:])).reshape(node.shape)
+    return _mean(ar.sum_positions(front(x, tuple(range(2, x.ndim)))), math.prod(x.shape[2:])).reshape(node.shape)
 
 
 def global_max_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """Maximum over all spatial positions, in row-major order."""
-    return select_positions(_front(x, tuple(range(2, x.ndim))), first_max, -math.inf).reshape(node.shape)
+    return select_positions(front(x, tuple(range(2, x.ndim))), first_max, -math.inf).reshape(node.shape)
 
 
 def _mean(total: Array, count: int) -> Array:
@@ -75,51 +76,7 @@ def _mean(total: Array, count: int) -> Array:
         return np.asarray(total / total.dtype.type(count))
 
 
-def _front(x: Array, axes: tuple[int, ...]) -> Array:
-    """``axes`` flattened row-major into a new axis 0."""
-    rest = [a for a in range(x.ndim) if a not in axes]
-    moved = x.transpose(*axes, *rest)
-    return moved.reshape(-1 if x.size else math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in rest))
-
-
-def _in_lanes(node: RefNode, rank: int, axes: tuple[int, ...]) -> bool:
-    """Whether a reduction runs in 16 lanes: trailing axes together, unless it is the mean of a feature map."""
-    if node.op == "reduce_mean" and rank >= 4 and axes == tuple(range(2, rank)):
-        return False
-    return axes == tuple(range(rank - len(axes), rank))
-
-
-def _reduce(ar: Arithmetic, node: RefNode, x: Array, kind: Any) -> Array:
-    axes = tuple(node.attrs["axes"])
-    count = math.prod(x.shape[a] for a in axes)
-    if _in_lanes(node, x.ndim, axes):
-        lanes = x.reshape(*x.shape[: x.ndim - len(axes)], count)
-        result = ar.sum_lanes(lanes) if kind is None else select_lanes(lanes, *kind)
-    else:
-        front = _front(x, axes)
-        result = ar.sum_positions(front) if kind is None else select_positions(front, *kind)
-    if node.op == "reduce_mean":
-        result = _mean(result, count)
-    return result.reshape(node.shape)
-
-
 _MAX: tuple[Select, float] = (first_max, -math.inf)
-_MIN: tuple[Select, float] = (first_min, math.inf)
-
-
-def reduce_sum(ar: Arithmetic, node: RefNode, x: Array) -> Array:
-    """Sum over ``axes``; also serves ``reduce_mean``, which divides by the count."""
-    return _reduce(ar, node, x, None)
-
-
-def reduce_max(ar: Arithmetic, node: RefNode, x: Array) -> Array:
-    """Maximum over ``axes``; of nothing: -inf."""
-    return _reduce(ar, node, x, _MAX)
-
-
-def reduce_min(ar: Arithmetic, node: RefNode, x: Array) -> Array:
-    """Minimum over ``axes``; of nothing: +inf."""
-    return _reduce(ar, node, x, _MIN)
 
 
 def _shifted(ar: Arithmetic, node: RefNode, x: Array) -> tuple[Array, Array, Array]:

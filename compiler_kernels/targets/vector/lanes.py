@@ -290,7 +290,7 @@ def layer_normalization(function: Graph, isa: Isa, name: str) -> Kernel | None:
 def reduction(function: Graph, isa: Isa, name: str) -> Kernel | None:
     """Sum, mean, maximum or minimum over trailing axes, where CA-1 says lanes."""
     op: Op = function.ops[0]
-    if not op.kind.startswith("reduce_") or not _plain(function):
+    if op.kind not in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min") or not _plain(function):
         return None
     dims: Sequence[int] = function.types()[op.operands[0]].dims
     axes = op.ints("axes")

@@ -10,6 +10,7 @@ import onnx
 from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.importers import (
     algebra,
+    classical,
     control_flow,
     data_dependent,
     einsum,
@@ -24,6 +25,7 @@ from compiler_kernels.importers import (
     resizing,
     shaping,
     slicing,
+    trees,
     windowed,
 )
 from compiler_kernels.importers.context import Context, Tensor, constant
@@ -62,6 +64,13 @@ OPERATORS: dict[str, Callable[[Context], None]] = {
     **data_dependent.IMPORTERS,
 }
 """Operators of the ai.onnx domain that become L0 operations; others may still be evaluated on constants."""
+
+ML_OPERATORS: dict[str, Callable[[Context], None]] = {
+    **indexing.ML_IMPORTERS,
+    **trees.IMPORTERS,
+    **classical.IMPORTERS,
+}
+"""Operators of the ai.onnx.ml domain."""
 
 
 def import_onnx(
@@ -189,6 +198,10 @@ def _dispatch(ctx: Context, node: Node) -> None:
     if function_key(node.proto) in ctx.functions:
         expand(ctx)
         return
+    if node.proto.domain == "ai.onnx.ml" and node.op in ML_OPERATORS:
+        ML_OPERATORS[node.op](ctx)
+        _finished(ctx, node)
+        return
     if node.proto.domain not in ("", "ai.onnx"):
         if expand(ctx):
             return
@@ -203,6 +216,11 @@ def _dispatch(ctx: Context, node: Node) -> None:
     if node.version < MIN_OPSET:
         node.unsupported(f"is older than opset {MIN_OPSET}; convert the model with onnx.version_converter")
     found(ctx)
+    _finished(ctx, node)
+
+
+def _finished(ctx: Context, node: Node) -> None:
+    """Every attribute was taken into account and every output that something needs is there."""
     if node.unread():
         node.unsupported(f"has the attribute {node.unread()[0]}, which this release does not know")
     for output in node.outputs:

@@ -142,13 +142,17 @@ def verify(
 @app.command()
 def explain(
     engine: EngineFile,
-    ir: Annotated[str, typer.Option(metavar="LEVEL", help="Print the whole IR of a level: l0, frozen, l1 or l2.")] = "",
+    ir: Annotated[
+        str,
+        typer.Option(metavar="LEVEL", help="Print the whole IR of a level: l0, frozen, l1, l2, or as mlir."),
+    ] = "",
     node: Annotated[
-        str, typer.Option(metavar="NAME", help="Follow one node of the model down to its C function.")
+        str,
+        typer.Option(metavar="NAME", help="Follow one node of the model down to its C function, or a kernel back up."),
     ] = "",
     json: Json = False,
 ) -> None:
-    """Show what became of the model: nodes, IR levels, C functions."""
+    """Show what became of the model: nodes, IR levels, C functions, what was tested."""
     from cuvil_assets.cli import explain as command
 
     command.run(engine, ir, node, json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -144,6 +145,49 @@ def test_explain_follows_a_node_to_its_c_function(cli: Cli, cli_json: CliJson, a
     assert source.count("{") == source.count("}")
     code, out, _ = cli("explain", at_home.engine, "--node", "conv_does_not_exist")
     assert code == 2
+
+
+def test_explain_shows_model_and_evidence_of_a_node(cli: Cli, cli_json: CliJson, at_home: Delivered) -> None:
+    code, out, _ = cli("explain", at_home.engine, "--node", "conv")
+    assert code == 0
+    titles = re.findall(r"^-- (.*)$", out, flags=re.MULTILINE)
+    assert [title.partition(":")[0] for title in titles] == [
+        "the model", "L0", "frozen graph", "L1", "L2", "L2", "back", "C", "test", "evidence"
+    ]  # fmt: skip
+    assert "%c = Conv[pads = [1, 1, 1, 1]](%image, %w, %b)" in out
+    assert "passed (executed natively): 4 inputs, 0 of " in out
+    assert "tensor c: rms error against binary64" in out
+    code, document = cli_json("explain", at_home.engine, "--node", "conv")
+    records = {str(r["stage"]): r for r in document["records"]}  # type: ignore[attr-defined]
+    assert {"source_model", "frozen_graph", "ir_l2", "engine", "equivalence"} <= set(records)
+    engine = hashlib.sha3_512(at_home.engine.read_bytes()).hexdigest()
+    assert records["engine"]["sha3_512"] == engine
+    assert document["equivalence"]["verdict"] == "passed"  # type: ignore[index]
+    assert [row["tensor"] for row in document["tensors"]] == ["c"]  # type: ignore[attr-defined]
+
+
+def test_explain_goes_back_from_kernel_and_c_function(cli: Cli, cli_json: CliJson, at_home: Delivered) -> None:
+    _, forward = cli_json("explain", at_home.engine, "--node", "relu")
+    kernel, source = str(forward["kernel"]), str(forward["c_function"])
+    functions = [name for name in re.findall(r"void (\w+)\(", source) if kernel in name]
+    assert functions
+    for name in (kernel, *functions):
+        code, document = cli_json("explain", at_home.engine, "--node", name)
+        assert (code, document["kernel"], document["nodes"]) == (0, kernel, ["conv", "relu"])
+        assert document["c_function"] == source
+        assert any(f"call.{kernel}" in line for line in document["calls"])  # type: ignore[attr-defined]
+    code, out, _ = cli("explain", at_home.engine, "--node", kernel)
+    assert code == 0
+    assert f"kernel {kernel}\n\n-- the model: nodes it computes\nconv\nrelu\n" in out
+    assert cli("explain", at_home.engine, "--node", f"{kernel}_and_more_2")[0] == 2
+
+
+def test_explain_exports_mlir(cli: Cli, cli_json: CliJson, at_home: Delivered) -> None:
+    code, out, _ = cli("explain", at_home.engine, "--ir", "mlir")
+    assert code == 0
+    assert out.startswith('module attributes {cuvil.level = "frozen", ')
+    assert 'cuvil.target = "x86_64-linux-musl"' in out and 'cuvil.node = "gemm"' in out
+    assert cli_json("explain", at_home.engine, "--ir", "mlir") == (0, {"ir": "mlir", "text": out})
 
 
 @pytest.mark.parametrize("level", ["l0", "frozen", "l1", "l2"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 
-from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError
 from compiler_kernels.importers import (
     algebra,
     classical,
@@ -94,14 +94,16 @@ def import_onnx(
     try:
         with scope(given):
             return _import(data, filename, pins or {}, ranges or {}, given)
-    except Unproved as error:
+    except CuvilError as error:
+        if not given:
+            raise
         refused = error
 
     def static(values: Mapping[str, int]) -> None:
         with scope({}):
             _import(data, filename, pins or {}, ranges or {}, {n: Bound(v, v) for n, v in values.items()})
 
-    raise refusal(refused, given, static)
+    raise refusal(refused, given, static) from None
 
 
 def _import(

@@ -32,7 +32,7 @@ def _floats(ctx: Context, key: str) -> Array:
 def binarizer(ctx: Context) -> None:
     """1 where x is above the threshold, compared as binary64; the type stays."""
     x = ctx.wide(0)
-    limit = constant(np.float64(ctx.at.float_("threshold", 0.0)))
+    limit = ctx.scalar(ctx.at.float_("threshold", 0.0), "float64")
     above = ctx.emit("greater", [ctx.cast(x, "float64"), limit])
     ctx.bind(ctx.cast(above, ctx.tensor(0).type.dtype))
 
@@ -61,7 +61,7 @@ def normalizer(ctx: Context) -> None:
     if x.rank not in (1, 2) or norm not in ("MAX", "L1", "L2"):
         ctx.at.invalid(f"has norm {norm!r} and an input of shape {list(x.shape)}")
     over: dict[str, Attr] = {"axes": (x.rank - 1,), "keepdims": True}
-    zero = constant(np.float32(0))
+    zero = ctx.scalar(0.0)
     square = ctx.emit("mul", [x, x])
     if norm == "MAX":
         divisor = ctx.emit("reduce_max", [x], over)
@@ -108,9 +108,7 @@ def one_hot_encoder(ctx: Context) -> None:
     y = ctx.cast(hit, "float32")
     if not ctx.at.int_("zeros", 1):
         count = prod(x.shape)
-        message = (
-            f"input {ctx.at.inputs[0]!r} of node {ctx.at.name!r} (OneHotEncoder) holds a value that is no category"
-        )
+        message = f"input {ctx.at.inputs[0]!r} of node {ctx.at.name!r} (OneHotEncoder) holds a value of no category"
         y = ctx.emit("checked", [y, ctx.emit("count_nonzero", [hit])], {"expected": (count,), "message": message})
     ctx.bind(y)
 
@@ -167,7 +165,7 @@ def _linear(ctx: Context, intercepts: Array, rows: int) -> Tensor:
     weights = _floats(ctx, "coefficients")
     if weights.size != rows * x.shape[1] or intercepts.size not in (0, rows):
         ctx.at.invalid(
-            f"has {weights.size} coefficients and {intercepts.size} intercepts for {rows} results of {x.shape[1]} features"
+            f"has {weights.size} coefficients and {intercepts.size} intercepts for {rows} results from {x.shape[1]}"
         )
     operands = [x, constant(weights.reshape(rows, -1)), constant(intercepts) if intercepts.size else None]
     attrs: dict[str, Attr] = {"alpha": 1.0, "beta": 1.0, "trans_a": False, "trans_b": True}

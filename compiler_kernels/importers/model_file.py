@@ -67,6 +67,8 @@ def opset_of(model: onnx.ModelProto, filename: str) -> int:
     """Version of the ai.onnx operator set; ``UnsupportedError`` when this release cannot read it."""
     versions = {int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")}
     newest = int(onnx.defs.onnx_opset_version())
+    if not versions and any(o.domain == "ai.onnx.ml" for o in model.opset_import):
+        return newest
     if not versions:
         raise UnsupportedError(f"{filename} does not import the ai.onnx operator set; only its operators are compiled")
     if len(versions) > 1:

@@ -1,7 +1,8 @@
-"""Outputs whose size depends on the data: their type states the bound, a further output of the graph the actual sizes.
+"""Outputs whose size depends on the data: their type states the bound, a further output of the graph the actual size.
 
-The further output is int64 of one element per axis, is named after the output it belongs to, and comes after all outputs
-of the model. The first elements of the output, as many as the product of those sizes, are its value in row-major order.
+The further output is int64 of one element per axis, is named after the output it belongs to, and comes after all
+outputs of the model. The first elements of the output, as many as the product of those sizes, are its value in
+row-major order.
 """
 
 from __future__ import annotations

@@ -216,8 +216,8 @@ def _index_rows() -> list[OpSpec]:
         OpSpec("compact", 2, 2, {}, rule.compact, domain=ANY, operands="T int64"),
         OpSpec("non_max_suppression", 3, 6, {"center_point": "bool", "limit": "int"}, rule.non_max_suppression,
                operands="T T int64 int64 T T"),
-        OpSpec("tree_ensemble", 9, 9, {"targets": "int", "aggregate": "str"}, shapes_trees.tree_ensemble, domain=COMPUTED,
-               operands="T int32 int32 T int32 int32 T T T"),
+        OpSpec("tree_ensemble", 9, 9, {"targets": "int", "aggregate": "str"}, shapes_trees.tree_ensemble,
+               domain=COMPUTED, operands="T int32 int32 T int32 int32 T T T"),
     ]  # fmt: skip
     arg = {**along, "keepdims": "bool", "select_last": "bool"}
     rows += [OpSpec(f"arg_{kind}", 1, 1, arg, rule.arg_extreme, domain=values) for kind in ("max", "min")]

@@ -1,4 +1,4 @@
-"""Gemm, MatMul, softmax, reductions."""
+"""Gemm, MatMul, softmax."""
 
 from __future__ import annotations
 
@@ -65,5 +65,4 @@ IMPORTERS: dict[str, Callable[[Context], None]] = {
     "MatMul": widened(matmul),
     "Softmax": widened(softmax),
     "LogSoftmax": widened(softmax),
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), widened(reduce_)),
 }

@@ -1,11 +1,11 @@
-"""Softmax, norms and reductions. Softmax and norms emit a whole row per work item; reductions emit ``t0``."""
+"""Softmax and norms: emitters of a whole row per work item; and where reductions run in lanes."""
 
 from __future__ import annotations
 
 from math import prod
 
 from compiler_kernels.ir.graph import Graph, Op
-from compiler_kernels.targets.c.writer import Code, c_float, decode, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import Code, c_float, linear, loop, root_of, strides
 
 
 def softmax_items(function: Graph) -> int:
@@ -105,57 +105,3 @@ def in_lanes(op: Op, rank: int) -> bool:
     if op.kind == "reduce_mean" and rank >= 4 and axes == tuple(range(2, rank)):
         return False
     return axes == tuple(range(rank - len(axes), rank))
-
-
-def reduce(function: Graph, code: Code) -> None:
-    """Sum, mean, maximum or minimum over ``axes``."""
-    op = root_of(function)
-    x = op.operands[0]
-    dims = function.types()[x].dims
-    axes = op.ints("axes")
-    kept = [a for a in range(len(dims)) if a not in axes]
-    step = strides(dims)
-    count = prod(dims[a] for a in axes)
-    code.add(*decode([dims[a] for a in kept]))
-    base = linear([(f"i{n}", step[a]) for n, a in enumerate(kept)])
-    code.add(f"const float *xb = {x} + {base};")
-    sums = op.kind in ("reduce_sum", "reduce_mean")
-    lanes = in_lanes(op, len(dims))
-    contiguous = axes == tuple(range(len(dims) - len(axes), len(dims)))
-    if sums and lanes:
-        code.add(f"const float total = ca1_sum_lanes(xb, {count}, CA1_PLAIN, 0.0f);")
-    elif sums and contiguous:
-        code.add(f"const float total = ca1_sum_positions(xb, {count}, 1, CA1_PLAIN, 0.0f);")
-    else:
-        _walk(op, dims, axes, step, count, lanes, code)
-    code.add(f"const float t0 = total / {c_float(count)};" if op.kind == "reduce_mean" else "const float t0 = total;")
-
-
-def _walk(
-    op: Op, dims: tuple[int, ...], axes: tuple[int, ...], step: list[int], count: int, lanes: bool, code: Code
-) -> None:
-    """Positions of several axes in row-major order, or the lane-wise selection of a maximum or minimum."""
-    inner = strides([dims[a] for a in axes])
-    terms = []
-    for a, s in zip(axes, inner, strict=True):
-        part = "k" if s == 1 else f"k / {s}"
-        terms.append((f"({part} % {dims[a]})", step[a]))
-    value = f"xb[{linear(terms)}]"
-    if op.kind in ("reduce_sum", "reduce_mean"):
-        code.add("ca1_tree tree;", "ca1_tree_init(&tree);")
-        with code.block(f"for (int first = 0; first < {count}; first += 64)"):
-            code.add("float acc = 0.0f;")
-            code.add(f"for (int k = first; k < first + 64 && k < {count}; k++) acc = acc + {value};")
-            code.add("ca1_tree_push(&tree, acc);")
-        code.add("const float total = ca1_tree_sum(&tree);")
-        return
-    pick = "ca1_max_v1" if op.kind == "reduce_max" else "ca1_min_v1"
-    absent = "-__builtin_inff()" if op.kind == "reduce_max" else "__builtin_inff()"
-    if not lanes:
-        code.add(f"float total = {absent};", f"for (int k = 0; k < {count}; k++) total = {pick}(total, {value});")
-        return
-    code.add("float lane[16];", f"for (int j = 0; j < 16; j++) lane[j] = {absent};")
-    code.add(f"for (int k = 0; k < {count}; k++) lane[k % 16] = {pick}(lane[k % 16], {value});")
-    with code.block("for (int apart = 8; apart >= 1; apart /= 2)"):
-        code.add(f"for (int j = 0; j < apart; j++) lane[j] = {pick}(lane[j], lane[j + apart]);")
-    code.add("const float total = lane[0];")

@@ -64,12 +64,14 @@ def checked(
     expected: Sequence[float],
     also: Sequence[Sequence[float]] = (),
     wildcard: int | None = None,
+    steering: Tensor | None = None,
 ) -> Tensor:
     """``y``, where the run-time input ``index`` holds ``expected``; the engine refuses anything else.
 
-    ``also`` gives further values that mean the same, per element. At most one element may be ``wildcard``.
+    ``also`` gives further values that mean the same, per element. At most one element may be ``wildcard``. ``steering``
+    stands for the input where only a part of it matters.
     """
-    steering = ctx.tensor(index)
+    steering = ctx.tensor(index) if steering is None else steering
     if steering.const is not None or steering.type.count == 0:
         return y
     if len(expected) != steering.type.count:

@@ -39,7 +39,7 @@ def _join(pairs: Sequence[tuple[int, int]]) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """What Conv and pooling share; ``automatic`` says that auto_pad gave the pads."""
 
     strides: Ints
@@ -51,7 +51,7 @@ class _Window:
         return {"strides": self.strides, "dilations": self.dilations, "pads": tuple(max(0, p) for p in self.pads)}
 
 
-def _window(ctx: Context, x: Tensor, kernel: Ints) -> _Window:
+def window(ctx: Context, x: Tensor, kernel: Ints) -> Window:
     n = _spatial_rank(ctx, x)
     if len(kernel) != n:
         ctx.at.invalid(f"has a kernel of {len(kernel)} axes for {n} spatial axes")
@@ -77,7 +77,7 @@ def _window(ctx: Context, x: Tensor, kernel: Ints) -> _Window:
                 f"{list(strides)}"
             )
         pads = _join([_split(t, mode == "SAME_UPPER") for t in totals])
-    return _Window(strides, dilations, pads, mode != "NOTSET")
+    return Window(strides, dilations, pads, mode != "NOTSET")
 
 
 def conv(ctx: Context) -> None:
@@ -85,21 +85,21 @@ def conv(ctx: Context) -> None:
     kernel = w.shape[2:]
     if ctx.at.ints("kernel_shape", kernel) != kernel:
         ctx.at.invalid(f"says kernel_shape {list(ctx.at.ints('kernel_shape'))} for weights of shape {list(w.shape)}")
-    window = _window(ctx, x, kernel)
+    found = window(ctx, x, kernel)
     n = x.rank - 2
-    if min(window.pads) < 0:
-        cut = [max(0, -p) for p in window.pads]
+    if min(found.pads) < 0:
+        cut = [max(0, -p) for p in found.pads]
         x = ctx.crop(x, [0, 0, *cut[:n]], [0, 0, *cut[n:]])
-    ctx.bind(ctx.emit("conv", [x, w, bias], {**window.attrs(), "group": ctx.at.int_("group", 1)}))
+    ctx.bind(ctx.emit("conv", [x, w, bias], {**found.attrs(), "group": ctx.at.int_("group", 1)}))
 
 
 def window_of(ctx: Context, x: Tensor, w: Tensor) -> dict[str, Attr]:
     """Attributes of a convolution of ``x`` with ``w`` for an operation that takes no negative pads."""
-    window = _window(ctx, x, w.shape[2:])
+    found = window(ctx, x, w.shape[2:])
     ctx.at.attr("kernel_shape")
-    if min(window.pads) < 0:
+    if min(found.pads) < 0:
         ctx.at.unsupported("has negative pads")
-    return {**window.attrs(), "group": ctx.at.int_("group", 1)}
+    return {**found.attrs(), "group": ctx.at.int_("group", 1)}
 
 
 def conv_transpose(ctx: Context) -> None:
@@ -144,12 +144,12 @@ def pool(ctx: Context) -> None:
     x, kernel = ctx.wide(0), ctx.at.ints("kernel_shape")
     if ctx.at.op == "MaxPool" and x.type.dtype in ("int8", "uint8"):
         x = ctx.cast(x, "float32")
-    window = _window(ctx, x, kernel)
-    if min(window.pads) < 0:
+    found = window(ctx, x, kernel)
+    if min(found.pads) < 0:
         ctx.at.unsupported("has negative pads")
     # with auto_pad the number of windows is ONNX's own formula, which rounds down once the pads are explicit
-    ceil_mode = bool(ctx.at.int_("ceil_mode", 0)) and not window.automatic
-    attrs: dict[str, Attr] = {**window.attrs(), "kernel": kernel, "ceil_mode": ceil_mode}
+    ceil_mode = bool(ctx.at.int_("ceil_mode", 0)) and not found.automatic
+    attrs: dict[str, Attr] = {**found.attrs(), "kernel": kernel, "ceil_mode": ceil_mode}
     if ctx.at.op == "AveragePool":
         attrs["count_include_pad"] = bool(ctx.at.int_("count_include_pad", 0))
         ctx.bind(ctx.narrow(ctx.emit("average_pool", [x], attrs), ctx.tensor(0)))

@@ -151,6 +151,16 @@ def _table() -> dict[str, OpSpec]:
             operands="T int64 T int32|int64",
         ),
         OpSpec("range", 3, 3, {"message": "str"}, shapes_runtime.range_, declared=True, domain=NUMBERS),
+        OpSpec(
+            "col2im",
+            2,
+            2,
+            {"strides": "ints", "dilations": "ints", "pads": "ints", "message": "str"},
+            shapes_runtime.col2im,
+            declared=True,
+            domain=NUMBERS,
+            operands="T int64",
+        ),
     ]
     reduced = {"axes": "ints", "keepdims": "bool"}
     for kind in "mean sum prod max min".split():

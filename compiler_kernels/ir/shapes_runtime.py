@@ -73,3 +73,14 @@ def range_(site: Site) -> TensorType:
     if len(out) != 1 or any(site.shape(i) != () for i in range(3)):
         site.fail("needs three scalars and a result of one axis")
     return site.result(out)
+
+
+def col2im(site: Site) -> TensorType:
+    """x (N, C * block, L), block (a size per image axis): the stated image (N, C, ...); the kernel checks the block."""
+    x, out = site.shape(0), site.stated()
+    n = len(out) - 2
+    if len(x) != 3 or n < 1 or site.shape(1) != (n,) or x[0] != out[0] or out[1] < 1 or x[1] % out[1]:
+        site.fail(f"columns of shape {list(x)} and a block of {list(site.shape(1))} sizes do not fit {list(out)}")
+    if min((*site.ints("strides", n), *site.ints("dilations", n)), default=1) < 1 or min(site.ints("pads", 2 * n)) < 0:
+        site.fail("needs strides and dilations of 1 and more and pads that are not negative")
+    return site.result(out)

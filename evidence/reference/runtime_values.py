@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -90,11 +91,34 @@ def range_(ar: Arithmetic, node: RefNode, start: Array, limit: Array, delta: Arr
     return np.asarray(start + np.arange(node.shape[0]).astype(start.dtype) * delta)
 
 
+def col2im(ar: Arithmetic, node: RefNode, x: Array, block: Array) -> Array:
+    """Every image element is the sum, by positions of the block, of the column entries that fall on it."""
+    image, n = node.shape[2:], len(node.shape) - 2
+    strides, dilations, pads = (list(node.attrs[k]) for k in ("strides", "dilations", "pads"))
+    sizes = [int(b) for b in block]
+    spans = [image[a] + pads[a] + pads[n + a] - dilations[a] * (sizes[a] - 1) - 1 for a in range(n)]
+    counts = [max(0, s // strides[a] + 1) if s >= 0 else 0 for a, s in enumerate(spans)]
+    taps = x.shape[1] // node.shape[1]
+    if min(sizes) < 1 or math.prod(sizes) != taps or math.prod(counts) != x.shape[2]:
+        raise Refusal(str(node.attrs["message"]))
+    columns = x.reshape(*node.shape[:2], taps, *counts)
+    padded_sizes = [image[a] + pads[a] + pads[n + a] for a in range(n)]
+    terms = np.zeros((taps, *node.shape[:2], *padded_sizes), x.dtype)
+    for k, at in enumerate(itertools.product(*(range(s) for s in sizes))):
+        first = [at[a] * dilations[a] for a in range(n)]
+        place = [slice(first[a], first[a] + (counts[a] - 1) * strides[a] + 1, strides[a]) for a in range(n)]
+        terms[(k, slice(None), slice(None), *place)] = columns[:, :, k]
+    inner = terms[(slice(None),) * 3 + tuple(slice(pads[a], pads[a] + image[a]) for a in range(n))]
+    with np.errstate(all="ignore"):
+        return ar.sum_positions(inner) if x.dtype.kind == "f" else np.asarray(inner.sum(axis=0, dtype=x.dtype))
+
+
 RUNTIME: dict[str, Callable[..., Array]] = {
     "checked": checked,
     "by_axes": by_axes,
     "slice_at": slice_at,
     "pad_by": pad_by,
     "range": range_,
+    "col2im": col2im,
 }
 """Operators of any element type."""

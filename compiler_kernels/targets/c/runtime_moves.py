@@ -1,4 +1,4 @@
-"""Slice, Pad and Range by run-time operands. A work item is a row along the last axis (of Range: one element).
+"""Slice, Pad, Range, Col2Im by run-time operands. An item is a row along the last axis, of the latter two an element.
 
 What the operands give is compared with the compiled shape; where it differs the kernel refuses and goes on with
 element 0, so that no run-time value can lead outside a buffer.
@@ -10,7 +10,7 @@ from math import prod
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.runtime_checks import refuse
-from compiler_kernels.targets.c.writer import SUFFIX, Code, c_type, decode, loop, root_of, strides
+from compiler_kernels.targets.c.writer import SUFFIX, Code, c_type, decode, linear, loop, root_of, strides
 
 
 def row_items(function: Graph) -> int:
@@ -18,7 +18,7 @@ def row_items(function: Graph) -> int:
     return max(1, prod(root_of(function).out.dims[:-1]))
 
 
-def range_items(function: Graph) -> int:
+def element_items(function: Graph) -> int:
     return max(1, root_of(function).out.count)
 
 
@@ -175,3 +175,61 @@ def range_(function: Graph, code: Code) -> None:
     else:
         suffix = SUFFIX[dtype]
         code.add(f"y[i] = ca1_add_{suffix}({start}, ca1_mul_{suffix}(({c_type(op.out)})i, {delta}));")
+
+
+def col2im(function: Graph, code: Code) -> None:
+    """One image element: the sum, by positions of the block, of the column entries that fall on it."""
+    op, types = root_of(function), function.types()
+    x, block = op.operands
+    (_, rows, columns), image, dtype = types[x].dims, op.out.dims[2:], op.out.dtype
+    n, taps = len(image), rows // op.out.dims[1]
+    steps, dilations, pads = op.ints("strides"), op.ints("dilations"), op.ints("pads")
+    code.add(
+        _array("image", "const int64_t", image),
+        _array("stride", "const int64_t", steps),
+        _array("dilation", "const int64_t", dilations),
+        _array("pad", "const int64_t", pads),
+        _array("count", "int64_t", (0,) * n),
+        "int64_t size = 1, all = 1;",
+        "int bad = 0;",
+    )
+    with code.block(loop("a", n)):
+        code.add(
+            f"const int64_t b = {block}[a];",
+            f"if (b < 1 || b > {taps}) {{ bad = 1; continue; }}",
+            f"const int64_t span = image[a] + pad[a] + pad[a + {n}] - dilation[a] * (b - 1) - 1;",
+            "count[a] = span < 0 ? 0 : span / stride[a] + 1;",
+            "size *= b;",
+            "all *= count[a];",
+            f"if (size > {taps} || all > {columns}) {{ bad = 1; size = all = 1; }}",
+        )
+    code.add(f"bad |= size != {taps} || all != {columns};")
+    refuse(code, "bad && i == 0", op.str_("message"))
+    if not op.out.count:
+        return
+    code.add("if (bad) { y[i] = 0; continue; }", *decode(op.out.dims))
+    code.add(f"const int64_t at[] = {{{', '.join(f'i{a + 2}' for a in range(n))}}};")
+    suffix = {"float32": "", "float64": "_f64"}.get(dtype, "")
+    floating, ctype = "float" in dtype, c_type(op.out)
+    code.add(f"const {ctype} *column = {x} + {linear([('i0', rows * columns), ('i1', taps * columns)])};")
+    if floating:
+        code.add(f"ca1_tree{suffix} tree;", f"ca1_tree_init{suffix}(&tree);")
+    code.add(f"{ctype} acc = 0;")
+    with code.block(loop("k", taps)):
+        if floating and taps > 64:
+            code.add(f"if (k % 64 == 0 && k > 0) {{ ca1_tree_push{suffix}(&tree, acc); acc = 0; }}")
+        code.add("int64_t rest = k, place = 0, whole = 1;", "int inside = 1;")
+        with code.block(f"for (int a = {n - 1}; a >= 0; a--)"):
+            code.add(
+                f"const int64_t from = at[a] + pad[a] - rest % {block}[a] * dilation[a];",
+                f"rest /= {block}[a];",
+                "const int64_t step = from / stride[a];",
+                "if (from < 0 || from % stride[a] || step >= count[a]) inside = 0;",
+                "place += step * whole;",
+                "whole *= count[a];",
+            )
+        term = f"column[(int64_t)k * {columns} + place]"
+        code.add(f"if (inside) acc = {f'acc + {term}' if floating else f'ca1_add_{SUFFIX[dtype]}(acc, {term})'};")
+    if floating:
+        code.add(f"ca1_tree_push{suffix}(&tree, acc);", f"acc = ca1_tree_sum{suffix}(&tree);")
+    code.add("y[i] = acc;")

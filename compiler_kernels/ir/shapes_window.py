@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, fits
-from compiler_kernels.ir.dims import Expr, maximum, minimum
+from compiler_kernels.ir.dims import Expr, ceildiv, maximum, minimum
 from compiler_kernels.ir.graph import TensorType
 from compiler_kernels.ir.shapes import Shape, Site, cast_sizes, require
 from compiler_kernels.ir.symbols import Unproved, interval, prover
@@ -39,6 +39,8 @@ def window_size(size: int, kernel: int, stride: int, dilation: int, pads: tuple[
     over = (out - 1) * stride - (size + pads[0]) + 1  # at least 1 where the last window starts in the end padding
     if isinstance(over, int):
         return out - 1 if over >= 1 else out
+    if pads[1] <= (kernel - 1) * dilation:  # at most one window starts there: count those that start before it
+        return cast_sizes([minimum(out, ceildiv(size + pads[0], stride))])[0]
     return cast_sizes([out - minimum(1, maximum(0, over))])[0]
 
 

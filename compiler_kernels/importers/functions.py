@@ -14,6 +14,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 
 from compiler_kernels.importers.context import Context, Tensor
+from compiler_kernels.importers.halves import half_type, import_widened
 from compiler_kernels.importers.inline import import_body
 from compiler_kernels.importers.node import Node, make_node
 from compiler_kernels.ir.dtypes import DTYPES
@@ -27,14 +28,33 @@ _ONNX_TYPES: Final = {"complex64": 14, "complex128": 15, "string": 8}
 def expand(ctx: Context) -> bool:
     """Expand the current node and bind its outputs, or say that it is no function.
 
-    A function of the model hides an operator of the same name. ``UsageError`` for a function that calls itself or is
-    given more inputs or outputs than it has; ``UnsupportedError`` where all expansions pass ``MOST_NODES``.
+    A function of the model hides an operator of the same name. An operator with operands of a half type is expanded
+    for binary32 operands and each result is rounded once; a function of the model keeps the types it says.
+    ``UsageError`` for a function that calls itself or is given more inputs or outputs than it has;
+    ``UnsupportedError`` where all expansions pass ``MOST_NODES``.
     """
-    node, key = ctx.at, function_key(ctx.at.proto)
-    local = ctx.functions.get(key)
-    body = local if local is not None else schema_body(node, [ctx.optional(i) for i in range(len(node.inputs))])
-    if body is None:
+    node = ctx.at
+    local = ctx.functions.get(function_key(node.proto))
+    if local is not None:
+        _expand(ctx, local)
+        return True
+    schema = _schema(node)
+    if schema is None or (not schema.has_function and not schema.has_context_dependent_function):
         return False
+    found: list[bool] = []
+
+    def standard(inner: Context) -> None:
+        body = schema_body(node, schema, [inner.optional(i) for i in range(len(node.inputs))])
+        if body is not None:
+            _expand(inner, body)
+        found.append(body is not None)
+
+    import_widened(ctx, standard, _output_types(ctx, schema) if half_type(ctx) else ())
+    return found[0]
+
+
+def _expand(ctx: Context, body: FunctionProto) -> None:
+    node, key = ctx.at, function_key(ctx.at.proto)
     if key in ctx.open_functions:
         node.invalid("is a function that calls itself")
     if len(node.inputs) > len(body.input) or len(node.outputs) > len(body.output):
@@ -57,7 +77,6 @@ def expand(ctx: Context) -> bool:
         ctx.open_functions.pop()
     for index, tensor in zip(wanted, found, strict=True):
         ctx.bind(tensor, index)
-    return True
 
 
 def local_functions(model: onnx.ModelProto) -> dict[Key, FunctionProto]:
@@ -74,15 +93,31 @@ def standard_domain(text: str) -> str:
     return "" if text in ("", "ai.onnx") else text
 
 
-def schema_body(node: Node, inputs: Sequence[Tensor | None]) -> FunctionProto | None:
+def _schema(node: Node) -> Any:
+    try:
+        return onnx.defs.get_schema(node.op, node.version, standard_domain(node.proto.domain))
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _output_types(ctx: Context, schema: Any) -> list[str]:
+    """Element type of each output: that of the first input with the same type variable, the node's half type where all
+    such inputs are absent, and empty where no input has that variable."""
+    found: dict[str, str] = {}
+    for index in range(len(ctx.at.inputs)):
+        if ctx.at.has_input(index) and schema.inputs:
+            formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+            found.setdefault(formal.type_str, ctx.tensor(index).type.dtype)
+    found = {formal.type_str: half_type(ctx) for formal in schema.inputs} | found
+    formals = schema.outputs
+    return [found.get(formals[min(i, len(formals) - 1)].type_str, "") for i in range(len(ctx.at.outputs))]
+
+
+def schema_body(node: Node, schema: Any, inputs: Sequence[Tensor | None]) -> FunctionProto | None:
     """The function body that the onnx package's schema gives for ``node`` on operands of these types, or ``None``.
 
     Bodies exist per opset; the newest one not newer than the model's opset is taken.
     """
-    try:
-        schema: Any = onnx.defs.get_schema(node.op, node.version, standard_domain(node.proto.domain))
-    except onnx.defs.SchemaError:
-        return None
     built = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
     fixed = [v for v in schema.function_opset_versions if v <= node.version]
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,27 +21,39 @@ def widened(importer: Importer) -> Importer:
     """
 
     def run(ctx: Context) -> None:
-        node = ctx.at
-        given = {name: ctx.tensors[name] for name in node.inputs if name}
-        half = next((t.type.dtype for t in given.values() if t.type.dtype in HALVES), "")
-        if not half:
+        half = half_type(ctx)
+        if half:
+            import_widened(ctx, importer, [half] * len(ctx.at.outputs))
+        else:
             importer(ctx)
-            return
-        ctx.tensors.update({name: to_float32(ctx, t) for name, t in given.items()})
-        begun = len(ctx.ops)
-        try:
-            importer(ctx)
-        finally:
-            ctx.tensors.update(given)
-        for index in range(begun, len(ctx.ops)):
-            # The source tensor is the rounded value, not the one before rounding.
-            ctx.ops[index] = replace(ctx.ops[index], tensor="")
-        for index, name in enumerate(node.outputs):
-            found = ctx.tensors.get(name)
-            if name and found is not None and found.type.dtype == "float32":
-                ctx.bind(ctx.cast(found, half), index)
 
     return run
+
+
+def half_type(ctx: Context) -> str:
+    """The first half type among the current node's inputs, or the empty string."""
+    types = (ctx.tensors[name].type.dtype for name in ctx.at.inputs if name)
+    return next((t for t in types if t in HALVES), "")
+
+
+def import_widened(ctx: Context, importer: Importer, types: Sequence[str]) -> None:
+    """Run ``importer`` on binary32 copies of half inputs; output ``i`` is rounded where ``types[i]`` is a half type."""
+    node = ctx.at
+    given = {name: ctx.tensors[name] for name in node.inputs if name}
+    ctx.tensors.update({name: to_float32(ctx, t) for name, t in given.items()})
+    begun = len(ctx.ops)
+    try:
+        importer(ctx)
+    finally:
+        ctx.tensors.update(given)
+    for index, (name, half) in enumerate(zip(node.outputs, types, strict=False)):
+        found = ctx.tensors.get(name)
+        if not name or found is None or half not in HALVES or found.type.dtype != "float32":
+            continue
+        for place in range(begun, len(ctx.ops)):
+            if ctx.ops[place].tensor == name:  # the source tensor is the rounded value, not the one before rounding
+                ctx.ops[place] = replace(ctx.ops[place], tensor="")
+        ctx.bind(ctx.cast(found, half), index)
 
 
 def to_float32(ctx: Context, x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def refusal(error: CuvilError, symbols: Symbols, static: Callable[[Mapping[str, 
     """
     if not isinstance(error, Unproved):
         least = {n: bound.lo for n, bound in symbols.items()}
-        said = _said(static, least)
+        said = _said(static, least) if str(error).startswith("node ") else ""
         if said in ("", str(error)):
             return error
         return UnsupportedError(f"{listed(least)} breaks {said}; {REMEDY}")

@@ -11,8 +11,10 @@ from compiler_kernels.ir.dims import Atom, Call, Expr, Size, call, evaluate, quo
 from compiler_kernels.ir.symbols import UNKNOWN, Interval, Symbols, Unproved, polynomial_interval
 from compiler_kernels.proofs.smt import Undecided, smallest
 
-FEW: Final = 512
+FEW: Final = 2_000
 """Up to this many combinations of sizes all are tried instead of asking the solver."""
+MANY: Final = 50_000
+"""Up to this many are tried where the solver does not know."""
 OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", "<": ">=", "divides": "does not divide"}
 _WORDS: Final = {"==": "{a} is not {b}", "<=": "{b} is less than {a}", "<": "{a} is not less than {b}"}
 
@@ -140,13 +142,17 @@ class Prover:
         used = _symbols(left, right)
         names = [n for n in self.symbols if n in used] + sorted(used - self.symbols.keys())
         spans = [range(lo, hi + 1) for lo, hi in (self.ranges.get(n, (UNKNOWN.lo, UNKNOWN.hi)) for n in names)]
-        if prod(len(s) for s in spans) <= FEW:
-            for values in cartesian(*spans):
-                steps = dict(zip(names, values, strict=True))
-                if not _true(relation, tested, steps):
-                    return self._sizes(steps)
-            return None
-        steps_found = smallest(relation, tested, dict(zip(names, spans, strict=True)))
+        combinations = prod(len(s) for s in spans)
+        steps_found: dict[str, int] | None = None
+        if combinations <= FEW:
+            steps_found = _first_failure(relation, tested, names, spans)
+        else:
+            try:
+                steps_found = smallest(relation, tested, dict(zip(names, spans, strict=True)))
+            except Undecided:
+                if combinations > MANY:
+                    raise
+                steps_found = _first_failure(relation, tested, names, spans)
         if steps_found is None:
             return None
         if _true(relation, tested, steps_found):
@@ -171,6 +177,15 @@ def _holds(relation: str, low: int, high: int) -> bool:
         ">": low > 0,
         ">=": low >= 0,
     }[relation]
+
+
+def _first_failure(relation: str, size: Size, names: list[str], spans: list[range]) -> dict[str, int] | None:
+    """By trying all combinations in increasing order."""
+    for values in cartesian(*spans):
+        steps = dict(zip(names, values, strict=True))
+        if not _true(relation, size, steps):
+            return steps
+    return None
 
 
 def _true(relation: str, size: Size, values: Mapping[str, int]) -> bool:

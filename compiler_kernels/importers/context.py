@@ -88,6 +88,10 @@ class Context:
     """Those being expanded."""
     expanded: int = 0
     """Nodes that expansions of functions have created."""
+    random_seed: int | None = None
+    """The policy's seed of random operators that have none of their own."""
+    random_streams: int = 0
+    """How many of them draw from it so far."""
     highest: dict[str, float] = field(default_factory=dict)
     """Upper ends of the policy's ranges of inputs, by value id."""
 
@@ -178,16 +182,18 @@ class Context:
         operands: Sequence[Tensor | None],
         attrs: dict[str, Attr] | None = None,
         shape: Sequence[int] | None = None,
+        dtype: str = "",
     ) -> Tensor:
-        """Append ``op.<kind>``; ``shape`` states the result where attributes do not give it. Trailing ``None`` drop."""
+        """Append ``op.<kind>``; ``shape`` states the result where attributes do not give it, of ``dtype`` or the first
+        operand's type. Trailing ``None`` drop."""
         found = list(operands)
         while found and found[-1] is None:
             found.pop()
         ids = tuple("" if t is None else self.operand(t, kind) for t in found)
         declared = None
         if shape is not None:
-            assert found and found[0] is not None
-            declared = TensorType(tuple(shape), found[0].type.dtype)
+            first = found[0].type.dtype if found and found[0] is not None else ""
+            declared = TensorType(tuple(shape), dtype or first)
         types = [None if t is None else t.type for t in found]
         try:
             result = infer(kind, types, attrs or {}, declared)

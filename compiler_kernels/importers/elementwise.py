@@ -1,24 +1,28 @@
-"""Elementwise operators: unary functions, arithmetic with broadcasting, activations, and their composites."""
+"""Elementwise operators: unary functions, arithmetic with broadcasting, comparisons, bits, bounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from compiler_kernels.importers.context import Context, Tensor, constant
+from compiler_kernels.importers.halves import import_widened, widened
 from compiler_kernels.importers.node import f32
+from compiler_kernels.ir.dtypes import DTYPES, HALVES, INTEGERS, numpy_dtype
 from compiler_kernels.ir.graph import Attr
 
-FLOAT_MAX = float(np.finfo(np.float32).max)
-
-_UNARY = {
+_UNARY: Final = {
     name: name.lower()
-    for name in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor", "Ceil")
-} | {"HardSwish": "hard_swish", "Softplus": "softplus"}
-_BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
-_COMPARISONS = {
+    for name in (
+        "Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Round Sign Sin Cos Tan Asin Acos Atan Sinh "
+        "Cosh Asinh Acosh Atanh"
+    ).split()
+} | {"HardSwish": "hard_swish", "Softplus": "softplus", "IsNaN": "is_nan"}
+_BINARY: Final = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+_COMPARISONS: Final = {
     "Equal": "equal",
     "Less": "less",
     "LessOrEqual": "less_or_equal",
@@ -27,119 +31,149 @@ _COMPARISONS = {
     "And": "logical_and",
     "Or": "logical_or",
     "Xor": "logical_xor",
+    "BitwiseAnd": "bit_and",
+    "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor",
 }
-# float attributes with ONNX's defaults
-_PARAMETRIC: dict[str, tuple[str, dict[str, float]]] = {
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
-    "Elu": ("elu", {"alpha": 1.0}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
-}
-_CHAINS = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}
+_CHAINS: Final = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}
 
 
 def unary(ctx: Context) -> None:
-    ctx.bind(ctx.narrow(ctx.emit(_UNARY[ctx.at.op], [ctx.wide(0)]), ctx.tensor(0)))
-
-
-def parametric(ctx: Context) -> None:
-    kind, defaults = _PARAMETRIC[ctx.at.op]
-    attrs: dict[str, Attr] = {key: ctx.at.float_(key, value) for key, value in defaults.items()}
-    ctx.bind(ctx.narrow(ctx.emit(kind, [ctx.wide(0)], attrs), ctx.tensor(0)))
+    ctx.bind(ctx.emit(_UNARY[ctx.at.op], [ctx.tensor(0)]))
 
 
 def binary(ctx: Context) -> None:
-    ctx.bind(ctx.narrow(ctx.emit(_BINARY[ctx.at.op], [ctx.wide(0), ctx.wide(1)]), ctx.tensor(0)))
-
-
-def compare(ctx: Context) -> None:
-    """Comparisons and logical operations; the result is bool."""
-    ctx.bind(ctx.emit(_COMPARISONS[ctx.at.op], [ctx.wide(0), ctx.wide(1)]))
+    kind = (_BINARY | _COMPARISONS)[ctx.at.op]
+    ctx.bind(ctx.emit(kind, [ctx.tensor(0), ctx.tensor(1)]))
 
 
 def logical_not(ctx: Context) -> None:
-    ctx.bind(ctx.emit("logical_not", [ctx.tensor(0)]))
+    ctx.bind(ctx.emit("logical_not" if ctx.at.op == "Not" else "bit_not", [ctx.tensor(0)]))
 
 
 def where(ctx: Context) -> None:
     ctx.bind(ctx.emit("where", [ctx.tensor(0), ctx.tensor(1), ctx.tensor(2)]))
 
 
+def is_inf(ctx: Context) -> None:
+    attrs: dict[str, Attr] = {s: bool(ctx.at.int_(f"detect_{s}", 1)) for s in ("negative", "positive")}
+    ctx.bind(ctx.emit("is_inf", [ctx.tensor(0)], attrs))
+
+
+def mod(ctx: Context) -> None:
+    attrs: dict[str, Attr] = {"fmod": bool(ctx.at.int_("fmod", 0))}
+    ctx.bind(ctx.emit("mod", [ctx.tensor(0), ctx.tensor(1)], attrs))
+
+
+def bit_shift(ctx: Context) -> None:
+    side = ctx.at.str_("direction", "")
+    if side not in ("LEFT", "RIGHT"):
+        ctx.at.invalid(f"has direction {side!r}; ONNX defines LEFT and RIGHT")
+    ctx.bind(ctx.emit(f"shift_{side.lower()}", [ctx.tensor(0), ctx.tensor(1)]))
+
+
 def power(ctx: Context) -> None:
-    """From opset 12 the exponent may be an integer tensor; a constant one converts exactly or is refused."""
-    exponent = ctx.tensor(1)
-    if exponent.const is not None and exponent.type.dtype != "float32":
-        cast = exponent.const.astype(np.float32)
-        if not (cast.astype(exponent.const.dtype) == exponent.const).all():
-            ctx.at.unsupported("has an exponent that is not a binary32 number")
-        exponent = constant(cast, exponent.name)
-    ctx.bind(ctx.emit("pow", [ctx.tensor(0), exponent]))
+    """The result has the type of the base. An exponent of another type converts to it; an integer base with a
+    floating-point exponent computes in binary64 and is cut to an integer."""
+    base, exponent = ctx.tensor(0).type.dtype, ctx.tensor(1).type.dtype
+    if base in HALVES or exponent in HALVES:
+        import_widened(ctx, power, [base])
+        return
+    x, y = ctx.tensor(0), ctx.tensor(1)
+    common = base
+    if base in INTEGERS and exponent != base:
+        common = "int64" if exponent in INTEGERS else "float64"
+    ctx.bind(ctx.cast(ctx.emit("pow", [ctx.cast(x, common), converted(ctx, y, common)]), base))
 
 
-def prelu(ctx: Context) -> None:
-    ctx.bind(ctx.narrow(ctx.emit("prelu", [ctx.wide(0), ctx.wide(1)]), ctx.tensor(0)))
+def converted(ctx: Context, x: Tensor, to: str) -> Tensor:
+    """``x`` as element type ``to``; a constant number is converted here, as a cast would."""
+    if x.const is None or DTYPES[to].kind != "float" or to in HALVES or x.type.dtype == to:
+        return ctx.cast(x, to)
+    with np.errstate(over="ignore"):
+        return constant(x.const.astype(numpy_dtype(to)), x.name)
 
 
 def chain(ctx: Context) -> None:
     """Variadic Sum, Mean, Max, Min: left to right; Mean then divides by the number of operands."""
     count = len(ctx.at.inputs)
-    total = ctx.wide(0)
+    total = ctx.tensor(0)
     for index in range(1, count):
-        total = ctx.emit(_CHAINS[ctx.at.op], [total, ctx.wide(index)])
+        total = ctx.emit(_CHAINS[ctx.at.op], [total, ctx.tensor(index)])
     if ctx.at.op == "Mean" and count > 1:
         total = ctx.emit("div", [total, ctx.scalar(count, total.type.dtype)])
-    ctx.bind(ctx.narrow(total, ctx.tensor(0)))
+    ctx.bind(total)
 
 
 def clip(ctx: Context) -> None:
-    """ONNX's missing bounds are the extreme finite binary32 numbers; an infinite bound is no bound."""
-    lo, hi = -FLOAT_MAX, FLOAT_MAX
-    if ctx.at.version < 11:
-        lo, hi = ctx.at.float_("min", lo), ctx.at.float_("max", hi)
+    """min(max(x, lo), hi). ONNX's missing bounds are the extreme finite numbers of the type; an infinite bound is none.
+
+    Bounds that are only known at run time are operands of ``max`` and ``min``.
+    """
+    dtype = ctx.tensor(0).type.dtype
+    if dtype in HALVES:
+        import_widened(ctx, lambda c: _clip(c, dtype), [dtype])
     else:
-        lo = ctx.const_float(1, "its lower bound") if ctx.at.has_input(1) else lo
-        hi = ctx.const_float(2, "its upper bound") if ctx.at.has_input(2) else hi
-    if math.isnan(lo) or math.isnan(hi):
-        ctx.at.invalid("has NaN as a bound")
-    attrs: dict[str, Attr] = {}
-    if lo != -math.inf:
-        attrs["lo"] = f32(lo)
-    if hi != math.inf:
-        attrs["hi"] = f32(hi)
-    ctx.bind(ctx.emit("clip", [ctx.tensor(0)], attrs))
+        _clip(ctx, dtype)
 
 
-def gelu(ctx: Context) -> None:
-    approximate = ctx.at.str_("approximate", "none")
-    if approximate not in ("none", "tanh"):
-        ctx.at.invalid(f"has approximate {approximate!r}; ONNX defines 'none' and 'tanh'")
-    ctx.bind(ctx.emit("gelu", [ctx.tensor(0)], {"approximate": approximate}))
-
-
-def mish(ctx: Context) -> None:
-    """ONNX function body: x * tanh(softplus(x))."""
+def _clip(ctx: Context, dtype: str) -> None:
+    """``dtype`` is the element type of the model, which a half type's widened operand no longer has."""
     x = ctx.tensor(0)
-    ctx.bind(ctx.emit("mul", [x, ctx.emit("tanh", [ctx.emit("softplus", [x])])]))
+    lo, hi = (_bound(ctx, index, key, dtype) for index, key in ((1, "min"), (2, "max")))
+    if isinstance(lo, Tensor) or isinstance(hi, Tensor):
+        for kind, bound in (("max", lo), ("min", hi)):
+            if bound is not None:
+                limit = bound if isinstance(bound, Tensor) else ctx.scalar(bound, x.type.dtype)
+                x = ctx.emit(kind, [x, ctx.reshape(limit, ())])
+        ctx.bind(x)
+        return
+    attrs: dict[str, Attr] = {key: bound for key, bound in (("lo", lo), ("hi", hi)) if bound is not None}
+    ctx.bind(ctx.emit("clip", [x], attrs))
 
 
-def swish(ctx: Context) -> None:
-    """ONNX function body: x * sigmoid(alpha * x)."""
-    x, alpha = ctx.tensor(0), ctx.at.float_("alpha", 1.0)
-    inner: Tensor = x if alpha == 1.0 else ctx.emit("mul", [ctx.scalar(alpha), x])
-    ctx.bind(ctx.emit("mul", [x, ctx.emit("sigmoid", [inner])]))
+def _bound(ctx: Context, index: int, key: str, dtype: str) -> Tensor | float | int | None:
+    """A bound as a number, as a run-time tensor, or ``None`` where nothing is beyond it."""
+    integer = dtype in INTEGERS
+    extreme = None if integer else float(_extreme(dtype)) * (-1 if key == "min" else 1)
+    if ctx.at.version < 11:
+        found: float = ctx.at.float_(key, extreme or 0.0) if extreme is not None else 0.0
+    elif not ctx.at.has_input(index):
+        return extreme
+    else:
+        given = ctx.tensor(index)
+        if given.type.count != 1:
+            ctx.at.invalid(f"has a bound {ctx.at.inputs[index]!r} of shape {list(given.type.shape)}; it is a number")
+        if given.const is None:
+            return given
+        if integer:
+            return int(given.const.reshape(-1)[0])
+        found = float(given.const.reshape(-1)[0])
+    if math.isnan(found):
+        ctx.at.invalid("has NaN as a bound")
+    if math.isinf(found) and (found < 0) == (key == "min"):
+        return None
+    return f32(found) if dtype != "float64" else found
+
+
+def _extreme(dtype: str) -> float:
+    """Largest finite number of a floating-point type."""
+    if dtype == "bfloat16":
+        return float.fromhex("0x1.fep+127")
+    return float(np.finfo(numpy_dtype(dtype)).max)
 
 
 IMPORTERS: dict[str, Callable[[Context], None]] = {
-    **dict.fromkeys(_UNARY, unary),
-    **dict.fromkeys(_PARAMETRIC, parametric),
-    **dict.fromkeys(_BINARY, binary),
-    **dict.fromkeys(_CHAINS, chain),
-    **dict.fromkeys(_COMPARISONS, compare),
+    **dict.fromkeys(_UNARY, widened(unary)),
+    **dict.fromkeys(_BINARY, widened(binary)),
+    **dict.fromkeys(_CHAINS, widened(chain)),
+    **dict.fromkeys(_COMPARISONS, widened(binary)),
     "Not": logical_not,
+    "BitwiseNot": logical_not,
+    "BitShift": bit_shift,
+    "IsInf": widened(is_inf),
+    "Mod": widened(mod),
     "Where": where,
     "Pow": power,
-    "PRelu": prelu,
     "Clip": clip,
-    "Gelu": gelu,
-    "Mish": mish,
-    "Swish": swish,
 }

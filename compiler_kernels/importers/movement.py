@@ -6,33 +6,11 @@ from collections.abc import Callable
 
 from compiler_kernels.importers.algebra import axis_of
 from compiler_kernels.importers.context import Context
-from compiler_kernels.ir.dtypes import BY_ONNX
 from compiler_kernels.ir.symbols import divides
 
 
 def identity(ctx: Context) -> None:
     ctx.bind(ctx.tensor(0))
-
-
-def dropout(ctx: Context) -> None:
-    """Identity in inference; the mask is not available."""
-    if ctx.used(1):
-        ctx.at.unsupported("returns its mask, which only training needs")
-    if ctx.at.has_input(2) and bool(ctx.const(2, "its training_mode").any()):
-        ctx.at.unsupported("is in training mode; export the model for inference")
-    identity(ctx)
-
-
-def cast(ctx: Context) -> None:
-    """To any compiled type; CastLike takes the type of its second input."""
-    x = ctx.tensor(0)
-    if ctx.at.op == "CastLike":
-        ctx.bind(ctx.cast(x, ctx.tensor(1).type.dtype))
-        return
-    to = BY_ONNX.get(ctx.at.int_("to", 1))
-    if to is None:
-        ctx.at.unsupported(f"casts to ONNX element type {ctx.at.int_('to', 1)}, which is not compiled")
-    ctx.bind(ctx.cast(x, to.name))
 
 
 def transpose(ctx: Context) -> None:
@@ -82,9 +60,6 @@ def space_to_depth(ctx: Context) -> None:
 
 IMPORTERS: dict[str, Callable[[Context], None]] = {
     "Identity": identity,
-    "Dropout": dropout,
-    "Cast": cast,
-    "CastLike": cast,
     "Transpose": transpose,
     "Concat": concat,
     "DepthToSpace": depth_to_space,

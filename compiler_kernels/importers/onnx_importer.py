@@ -9,12 +9,15 @@ import onnx
 
 from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError
 from compiler_kernels.importers import (
+    activations,
     algebra,
+    casting,
     classical,
     control_flow,
     data_dependent,
     einsum,
     elementwise,
+    generators,
     gridded,
     indexing,
     movement,
@@ -48,6 +51,9 @@ from compiler_kernels.proofs.breaks import used_symbols
 
 OPERATORS: dict[str, Callable[[Context], None]] = {
     **elementwise.IMPORTERS,
+    **activations.IMPORTERS,
+    **casting.IMPORTERS,
+    **generators.IMPORTERS,
     **windowed.IMPORTERS,
     **algebra.IMPORTERS,
     **movement.IMPORTERS,
@@ -82,12 +88,14 @@ def import_onnx(
     pins: Mapping[str, tuple[int, ...]] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     bounds: Symbols | None = None,
+    random_seed: int | None = None,
 ) -> tuple[Module, WeightStore]:
     """Read an ONNX model into a verified L0 module and its weights.
 
     ``pins`` gives static shapes for inputs by name (``--input-shape``), ``ranges`` the value ranges a policy guards
     (they bound run-time trip counts), ``bounds`` the range of each symbol that stays variable (the policy's
-    ``shapes``); sizes that follow from one are expressions, proved to fit for all its values (docs/shapes.md).
+    ``shapes``); sizes that follow from one are expressions, proved to fit for all its values (docs/shapes.md);
+    ``random_seed`` seeds random operators that have no seed of their own.
     ``Module.meta`` records the source signature with its symbols, their bounds, the opset and the producer.
     ``UsageError``: not a valid ONNX model, or pins that contradict it.
     ``UnsupportedError``: an operator, type or shape that cannot be compiled, named with node, domain and opset.
@@ -95,7 +103,7 @@ def import_onnx(
     given = bounds or {}
     try:
         with scope(given):
-            return _import(data, filename, pins or {}, ranges or {}, given)
+            return _import(data, filename, pins or {}, ranges or {}, given, random_seed)
     except CuvilError as error:
         if not given:
             raise
@@ -103,7 +111,7 @@ def import_onnx(
 
     def static(values: Mapping[str, int]) -> None:
         with scope({}):
-            _import(data, filename, pins or {}, ranges or {}, {n: Bound(v, v) for n, v in values.items()})
+            _import(data, filename, pins or {}, ranges or {}, {n: Bound(v, v) for n, v in values.items()}, random_seed)
 
     raise refusal(refused, given, static) from None
 
@@ -114,6 +122,7 @@ def _import(
     pins: Mapping[str, tuple[int, ...]],
     ranges: Mapping[str, tuple[float, float]],
     bounds: Symbols,
+    random_seed: int | None,
 ) -> tuple[Module, WeightStore]:
     model = load(data, filename)
     opset = opset_of(model, filename)
@@ -130,6 +139,7 @@ def _import(
     ctx = Context(WeightStore(), live, dispatch=_import_node, domains=_domains(model), stated=stated)
     ctx.functions = local_functions(model)
     inputs = _inputs(ctx, types)
+    ctx.random_seed = random_seed
     ctx.highest = {v.id: ranges[v.name][1] for v in inputs if v.name in ranges}
     for tensor in graph.initializer:
         if tensor.name in live:

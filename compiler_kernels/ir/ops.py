@@ -174,14 +174,14 @@ def _table() -> dict[str, OpSpec]:
 
 def _elementwise_rows() -> list[OpSpec]:
     """Functions computed in binary64, signs, remainders, bits, and generators."""
-    rule, unsigned = shapes_elementwise, tuple(name for name in INTEGERS if name.startswith("u"))
+    rule = shapes_elementwise
     rows = [OpSpec(kind, 1, 1, {}, shapes.unary, domain=COMPUTED) for kind in (*_BINARY64.split(), "round")]
     rows += [OpSpec(f"bit_{kind}", 2, 2, {}, shapes.binary, domain=INTEGERS) for kind in "and or xor".split()]
-    rows += [OpSpec(f"shift_{side}", 2, 2, {}, shapes.binary, domain=unsigned) for side in ("left", "right")]
+    rows += [OpSpec(f"shift_{side}", 2, 2, {}, shapes.binary, domain=INTEGERS) for side in ("left", "right")]
     return [
         *rows,
         OpSpec("sign", 1, 1, {}, shapes.unary, domain=NUMBERS),
-        OpSpec("mod", 2, 2, {"fmod": "bool"}, rule.remainder, domain=NUMBERS),
+        OpSpec("mod", 2, 2, {"fmod": "bool"}, shapes.binary, domain=NUMBERS),
         OpSpec("bit_not", 1, 1, {}, shapes.unary, domain=INTEGERS),
         OpSpec("bit_cast", 1, 1, {"to": "str"}, rule.bit_cast, domain=ANY),
         OpSpec("is_nan", 1, 1, {}, rule.predicate, domain=COMPUTED),

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from compiler_kernels.ir.dtypes import COMPUTED, DTYPES
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import TensorType
-from compiler_kernels.ir.shapes import Site, binary
+from compiler_kernels.ir.shapes import Site
 
 
 def predicate(site: Site) -> TensorType:
     return site.result(site.shape(0), "bool")
-
-
-def remainder(site: Site) -> TensorType:
-    """ONNX defines the remainder of floating-point numbers with the sign of the dividend only."""
-    first = site.operands[0]
-    if first is not None and first.dtype in COMPUTED and not site.attrs["fmod"]:
-        site.fail(f"{first.dtype} numbers have only the remainder with fmod")
-    return binary(site)
 
 
 def bit_cast(site: Site) -> TensorType:

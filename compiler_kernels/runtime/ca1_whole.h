@@ -23,6 +23,18 @@ CA1_INLINE double ca1_round_f64(double x)
 CA1_INLINE float ca1_sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? 0.0f : x; }
 CA1_INLINE double ca1_sign_f64(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x == 0.0 ? 0.0 : x; }
 
+/* The remainder with the sign of y, as x - floor(x / y) y; of 0 it is 0 with that sign. */
+CA1_INLINE double ca1_mod_f64(double x, double y)
+{
+    const double r = ca1_fmod_f64(x, y);
+    return r == 0.0 ? __builtin_copysign(0.0, y) : (r < 0.0) != (y < 0.0) ? ca1_dadd(r, y) : r;
+}
+CA1_INLINE float ca1_mod(float x, float y)
+{
+    const float r = ca1_fmod(x, y);
+    return r == 0.0f ? __builtin_copysignf(0.0f, y) : (r < 0.0f) != (y < 0.0f) ? r + y : r;
+}
+
 /* Of a division by zero the remainder is 0, as its quotient is. A power with a negative exponent is the exact value cut
  * to an integer, and 0 where there is none. */
 #define CA1_INTEGER(T, S, SIGNED)                                                   \
@@ -60,14 +72,24 @@ CA1_INTEGER(uint32_t, u32, 0)
 CA1_INTEGER(uint64_t, u64, 0)
 #undef CA1_INTEGER
 
-/* A shift by the width or more leaves nothing. */
-#define CA1_SHIFT(T, S, WIDTH)                                                                  \
-    CA1_INLINE T ca1_shift_left_##S(T a, T b) { return b < WIDTH ? (T)((uint64_t)a << b) : 0; } \
-    CA1_INLINE T ca1_shift_right_##S(T a, T b) { return b < WIDTH ? (T)(a >> b) : 0; }
-CA1_SHIFT(uint8_t, u8, 8)
-CA1_SHIFT(uint16_t, u16, 16)
-CA1_SHIFT(uint32_t, u32, 32)
-CA1_SHIFT(uint64_t, u64, 64)
+/* A shift by a negative number or by the width or more leaves copies of the sign (right, signed) or zeros. */
+#define CA1_SHIFT(T, S, WIDTH, SIGNED)                                                           \
+    CA1_INLINE T ca1_shift_left_##S(T a, T b)                                                    \
+    {                                                                                            \
+        return (uint64_t)b < WIDTH ? (T)((uint64_t)a << b) : (T)0;                               \
+    }                                                                                            \
+    CA1_INLINE T ca1_shift_right_##S(T a, T b)                                                   \
+    {                                                                                            \
+        return (uint64_t)b < WIDTH ? (T)(a >> b) : (T)(SIGNED && a < (T)1 && a != 0 ? -1 : 0);   \
+    }
+CA1_SHIFT(int8_t, i8, 8, 1)
+CA1_SHIFT(int16_t, i16, 16, 1)
+CA1_SHIFT(int32_t, i32, 32, 1)
+CA1_SHIFT(int64_t, i64, 64, 1)
+CA1_SHIFT(uint8_t, u8, 8, 0)
+CA1_SHIFT(uint16_t, u16, 16, 0)
+CA1_SHIFT(uint32_t, u32, 32, 0)
+CA1_SHIFT(uint64_t, u64, 64, 0)
 #undef CA1_SHIFT
 
 /* The same bits in the other kind of type of the same width. */

@@ -156,7 +156,7 @@ def atan(x: F64) -> F64:
     arcs, complements = np.array(c.ARCS), np.array(c.ARC_COMPLEMENTS)
     inside = arcs[j, 0] + (arcs[j, 1] + part)
     outside = complements[j, 0] + (complements[j, 1] - part)
-    return np.copysign(np.where(beyond, outside, inside), x)
+    return np.asarray(np.copysign(np.where(beyond, outside, inside), x))
 
 
 def asin(x: F64) -> F64:

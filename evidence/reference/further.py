@@ -38,7 +38,9 @@ def mod(ar: Arithmetic, node: RefNode, a: Array, b: Array) -> Array:
     """With ``fmod`` the sign of the dividend, otherwise that of the divisor; integers modulo 0 are 0."""
     a, b = np.broadcast_arrays(a, b)
     if a.dtype.kind == "f":
-        return np.asarray(np.fmod(a, b))
+        rest = np.fmod(a, b)
+        moved = np.where((rest < 0) != (b < 0), rest + b, rest)
+        return np.asarray(rest if node.attrs["fmod"] else np.where(rest == 0, np.copysign(rest, b), moved))
     safe = np.where(b == 0, a.dtype.type(1), b)
     if a.dtype.kind == "i":
         safe = np.where(safe == -1, a.dtype.type(1), safe)
@@ -62,14 +64,17 @@ def integer_power(a: Array, b: Array) -> Array:
     return out
 
 
-def _shift(left: bool) -> Callable[[Array, Array], Array]:
-    def shift(a: Array, b: Array) -> Array:
-        width = 8 * a.dtype.itemsize
-        inside = np.where(b < width, b, b.dtype.type(0))
-        moved = np.left_shift(a, inside) if left else np.right_shift(a, inside)
-        return np.where(b < width, moved, a.dtype.type(0))
+def shift_left(a: Array, b: Array) -> Array:
+    """Zeros come in; a shift by a negative number or the width leaves nothing."""
+    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    return np.where(inside, np.left_shift(a, np.where(inside, b, b.dtype.type(0))), a.dtype.type(0))
 
-    return shift
+
+def shift_right(a: Array, b: Array) -> Array:
+    """Copies of the sign come in; a shift by a negative number or the width leaves only them."""
+    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    signs = np.where(a < 0, ~a.dtype.type(0), a.dtype.type(0))
+    return np.where(inside, np.right_shift(a, np.where(inside, b, b.dtype.type(0))), signs)
 
 
 def bit_cast(ar: Arithmetic, node: RefNode, x: Array) -> Array:
@@ -94,7 +99,7 @@ def hardmax(ar: Arithmetic, node: RefNode, x: Array) -> Array:
         return x
     place = np.argmax(x, axis=axis, keepdims=True)  # NumPy takes the first NaN, else the first of equals
     counts = np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-    return (counts == place).astype(x.dtype)
+    return np.asarray(counts == place).astype(x.dtype)
 
 
 def random_words(seed: int, stream: int, count: int) -> Array:
@@ -141,8 +146,8 @@ FURTHER: dict[str, Operator] = {
     "bit_xor": _plain(np.bitwise_xor),
     "bit_not": _plain(np.bitwise_not),
     "bit_cast": bit_cast,
-    "shift_left": _plain(_shift(True)),
-    "shift_right": _plain(_shift(False)),
+    "shift_left": _plain(shift_left),
+    "shift_right": _plain(shift_right),
     "hardmax": hardmax,
     "random_bits": random_bits,
     "multinomial": multinomial,

@@ -34,9 +34,8 @@ def further_expression(op: Op, arguments: list[str], dtype: str) -> str:
         tests = [f"{x} == {s}{infinity}" for s, key in (("", "positive"), ("-", "negative")) if dict(op.attrs)[key]]
         return f"({' || '.join(tests)})" if tests else f"({x} != {x} && 0)"
     if kind == "mod":
-        if dtype == "float32":
-            return f"ca1_fmod({listed})"
-        return f"ca1_{'fmod' if dict(op.attrs)['fmod'] else 'mod'}_{SUFFIX[dtype]}({listed})"
+        name = "fmod" if dict(op.attrs)["fmod"] else "mod"
+        return f"ca1_{name}({listed})" if dtype == "float32" else f"ca1_{name}_{SUFFIX[dtype]}({listed})"
     if kind in _BOTH:
         return f"ca1_{kind}({x})" if dtype == "float32" else f"ca1_{kind}_{SUFFIX[dtype]}({x})"
     if kind.startswith("shift_") or (kind == "pow" and integer):

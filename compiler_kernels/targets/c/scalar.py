@@ -95,9 +95,9 @@ def emit_kernel(function: Graph, name: str = "") -> Kernel:
     code = Code()
     for op in function.ops:
         code.add(*(f"/* {line.strip().replace('*/', '* /')} */" for line in format_op(op)))
-    params = ", ".join(f"const {c_type(v.type)} *{v.id}" for v in function.inputs)
+    params = "".join(f"const {c_type(v.type)} *{v.id}, " for v in function.inputs)
     with (
-        code.block(f"CA1_DEVICE static void {name}({params}, {c_type(function.ops[-1].out)} *y, int begin, int end)"),
+        code.block(f"CA1_DEVICE static void {name}({params}{c_type(function.ops[-1].out)} *y, int begin, int end)"),
         code.block("for (int i = begin; i < end; i++)"),
     ):
         if root.kind in _ROW:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler_kernels.ir.graph import Graph
+from compiler_kernels.passes.fuse import ELEMENTWISE_TYPED
 from compiler_kernels.targets.c.writer import Kernel
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.conv import conv, winograd
@@ -32,8 +33,11 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def emit_vector_kernel(function: Graph, isa: Isa, name: str) -> Kernel | None:
-    """The kernel of the first family that takes ``function``, ``None`` when none does or a type is not float32."""
+    """The kernel of the first family that takes ``function``, ``None`` when none does, a type is not float32, or an
+    operation has scalar code only."""
     if any(found.dtype != "float32" for found in function.types().values()):
+        return None
+    if any(op.kind in ELEMENTWISE_TYPED for op in function.ops):
         return None
     for family in FAMILIES:
         kernel = family(function, isa, name)

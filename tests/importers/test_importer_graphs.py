@@ -175,7 +175,6 @@ def refused(data: bytes, sentence: str, kind: type[CuvilError]) -> None:
         ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 13, {"mode": "cubic"}, "mode cubic"),
         ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 18, {"mode": "linear", "antialias": 1}, "antialias"),
         ("Reshape", [(4,), (2,)], 13, {}, "takes its shape from the run-time tensor 'x1'"),
-        ("BatchNormalization", [(1, 2, 3), f(2), f(2), f(2), f(2)], 15, {"training_mode": 1}, "training mode"),
         ("Dropout", [(4,), np.array(0.5, np.float32), np.array(True)], 13, {}, "training mode"),
         ("Gather", [(4, 3), i(0, 0, 2)], 13, {}, "arithmetic progression"),
         ("Cast", [(4,)], 13, {"to": TensorProto.STRING}, "casts to STRING"),

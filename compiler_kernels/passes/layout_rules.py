@@ -17,7 +17,7 @@ from compiler_kernels.arithmetic.resize import resize_tables
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, packing
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
-from compiler_kernels.passes.fuse import ELEMENTWISE, fused_statement
+from compiler_kernels.passes.fuse import ELEMENTWISE, ELEMENTWISE_TYPED, fused_statement
 
 NARROW: Final = 4
 PLAIN: Final = "plain"
@@ -55,6 +55,8 @@ def demand(op: Op, types: Mapping[str, TensorType], kinds: Mapping[str, str]) ->
     root, out = body[0], op.out
     site = Site(types, kinds, root)
     if any(t.dtype != "float32" for t in (out, *(types[o] for o in op.operands if o))) or out.count == 0:
+        return None
+    if any(o.kind in ELEMENTWISE_TYPED for o in body):  # scalar code only, which knows no layout
         return None
     elementwise = root.kind in ELEMENTWISE or root.kind == "affine"
     if elementwise:

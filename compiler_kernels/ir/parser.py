@@ -15,6 +15,7 @@ from compiler_kernels.ir.dims import as_dim
 from compiler_kernels.ir.dims_text import parse_dim
 from compiler_kernels.ir.graph import LEVELS, Attr, Dim, Graph, Module, Op, TensorType, Value, Weight
 from compiler_kernels.ir.short import Draft, complete, level_of
+from compiler_kernels.ir.symbols import PREFIX, Bound, parse_bound, scope
 from compiler_kernels.ir.text import VERSION
 
 MAX_DIGITS: Final = 1000
@@ -113,11 +114,14 @@ class _Parser:
         level, exact = self.header()
         self.newlines()
         meta: list[tuple[str, str]] = []
+        bounds: dict[str, Bound] = {}
         while self.at("meta"):
             self.pos += 1
             key = self.take("name")
             self.take("punct", "=")
             meta.append((key, self.string()))
+            if not exact and key.startswith(PREFIX):
+                bounds[key.removeprefix(PREFIX)] = self.bound(meta[-1][1])
             self.newlines()
         drafts: list[Draft] = []
         while self.here.kind != "end":
@@ -129,7 +133,16 @@ class _Parser:
         if exact:
             return Module(level, tuple(_as_written(draft) for draft in drafts), tuple(meta))
         level = level or level_of(drafts)
-        return Module(level, complete(drafts, level), tuple(meta))
+        with scope(bounds):
+            return Module(level, complete(drafts, level), tuple(meta))
+
+    def bound(self, text: str) -> Bound:
+        """Bounds of a symbol, for the inference of types; the token before this one is their text."""
+        try:
+            return parse_bound(text)
+        except IRError as error:
+            t = self.tokens[self.pos - 1]
+            raise IRError(f"IR text line {t.line}, column {t.column}: {error}") from None
 
     def header(self) -> tuple[str, bool]:
         """Level, empty where the text does not say it, and whether the text means exactly what it says."""

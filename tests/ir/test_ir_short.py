@@ -133,6 +133,25 @@ def test_fused_statements_and_functions() -> None:
     assert (module.level, module.graphs[1].ops[0].out.shape) == ("l2", (2, 3))
 
 
+SYMBOLIC = """
+    meta symbol.N = "1..8"
+    graph (%x: float32[N, 16], %w: float32[16, 4]) {
+      %y = op.matmul(%x, %w)
+      %z = op.concat(%y, %y) axis=0
+      return %z
+    }
+"""
+
+
+def test_sizes_may_be_symbols_with_bounds() -> None:
+    module = parse_module(SYMBOLIC)
+    verify(module)
+    assert [str(op.out.shape) for op in module.main.ops] == ["('N', 4)", "('2 * N', 4)"]
+    assert parse_module(print_module(module)) == module
+    with pytest.raises(IRError, match=r"IR text line 2, column 21: .*is not a bound"):
+        parse_module(SYMBOLIC.replace("1..8", "8..1 "))
+
+
 def test_header_without_version_states_the_level() -> None:
     module = parse_module("cuvil.ir level=frozen\n" + DENSE)
     assert module.level == "frozen"
@@ -169,7 +188,7 @@ def test_refusals_name_the_place(text: str, place: tuple[int, int], words: str) 
 
 
 PIECES = [*'%1 %input ? op.relu ( ) { } return into [ ] , = : float32[2] # é \0 "'.split(), "\n", "into %0 ", ""]
-texts = st.sampled_from([DENSE, BUFFERS, *(shortened(random_graph(s, 20, seed=1)[0]) for s in SHAPES)])
+texts = st.sampled_from([DENSE, BUFFERS, SYMBOLIC, *(shortened(random_graph(s, 20, seed=1)[0]) for s in SHAPES)])
 edits = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(PIECES)), max_size=3)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.symbols import scope, symbols_of
 from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.stage import Json
@@ -34,10 +35,14 @@ class ModulePass(Protocol):
 def run_passes(
     module: Module, store: WeightStore, passes: Sequence[ModulePass]
 ) -> tuple[Module, list[dict[str, Json]]]:
-    """Run ``passes`` in order, verifying after each. Notes come back as ``{"pass": name, **note}``."""
+    """Run ``passes`` in order, verifying after each. Notes come back as ``{"pass": name, **note}``.
+
+    Symbolic sizes are compared under the bounds that the module declares.
+    """
     notes: list[dict[str, Json]] = []
     for item in passes:
-        result = item.run(module, store)
+        with scope(symbols_of(module.meta)):
+            result = item.run(module, store)
         if result.modified:
             verify(result.module)
         module = result.module

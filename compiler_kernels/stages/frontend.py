@@ -15,6 +15,7 @@ from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.neutral import neutral_json
 from compiler_kernels.ir.ops import FINITE
 from compiler_kernels.ir.parser import parse_module
+from compiler_kernels.ir.symbols import symbols_of
 from compiler_kernels.ir.text import print_module
 from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.weights import WeightStore, pack, unpack
@@ -23,6 +24,7 @@ from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
 from compiler_kernels.passes.fold_constants import FoldConstants
 from compiler_kernels.passes.infra import ModulePass, run_passes
 from compiler_kernels.passes.integer_arithmetic import IntegerArithmetic
+from compiler_kernels.proofs.access import prove_accesses
 from compiler_kernels.policy import Numerics, Policy, check_against, load_policy, merge_pins, policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
@@ -122,11 +124,14 @@ def freeze(
     """The numerics passes and the freeze: the frozen module and the notes of what changed.
 
     ``numerics`` is the policy's section; its defaults where none is given.
+    ``UnsupportedError`` when symbolic sizes let an access leave its tensor, or a proof that none does is not found;
     ``RefusedError`` when a weight of a sum of products is not finite: Canonical Arithmetic 1 refuses it.
     """
     module, notes = run_passes(module, store, numerics_passes(numerics or Numerics()))
     module = replace(module, level="frozen")
     verify(module)
+    if symbols_of(module.meta):
+        prove_accesses(module)
     summed = {operand for op in module.main.ops if op.kind in FINITE for operand in op.operands}
     for weight in module.main.weights:
         if weight.id in summed and weight.type.dtype in COMPUTED and not np.all(np.isfinite(store.get(weight))):

@@ -24,8 +24,8 @@ from compiler_kernels.passes.fold_batch_norm import FoldBatchNorm
 from compiler_kernels.passes.fold_constants import FoldConstants
 from compiler_kernels.passes.infra import ModulePass, run_passes
 from compiler_kernels.passes.integer_arithmetic import IntegerArithmetic
-from compiler_kernels.proofs.access import prove_accesses
 from compiler_kernels.policy import Numerics, Policy, check_against, load_policy, merge_pins, policy_from_json
+from compiler_kernels.proofs.access import prove_accesses
 from compiler_kernels.stage import Artifact, Json, as_json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 

@@ -229,6 +229,8 @@ def _facts(results: Mapping[str, Recorded]) -> dict[str, Json]:
     ratio = errors.get("rms_ratio_geometric_mean") if isinstance(errors, dict) else None
     largest = errors.get("rms_ratio_largest") if isinstance(errors, dict) else None
     return {
+        # how the model came from the user's file (docs/doors.md); None for an ONNX file
+        "conversion": results["source_model"].result.facts.get("conversion"),
         "target": str(results["generated_source"].result.config["target"]),
         "engine_sha3_512": engine.principal.sha3_512,
         "engine_bytes": len(engine.principal.data),

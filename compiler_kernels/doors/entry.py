@@ -27,7 +27,7 @@ def source_path(spec: str) -> Path:
 
 
 def convert(spec: str, shapes: Mapping[str, Sizes] | None = None) -> Converted:
-    """The ONNX model of ``spec``: ``net.py:Net`` (class, factory or module) or ``net.pt2``.
+    """The ONNX model of ``spec``: ``net.py:Net`` (class, factory or module), ``pre.py:function`` or ``net.pt2``.
 
     ``shapes`` gives sizes by input name where the source leaves them open. Raises ``UsageError`` for what is not there
     or fails when executed, ``UnsupportedError`` for what cannot be translated.
@@ -39,8 +39,10 @@ def convert(spec: str, shapes: Mapping[str, Sizes] | None = None) -> Converted:
     path = source_path(spec)
     name = match["name"] if match else None
     source = _read(path)
-    if name is not None:
-        _kind(path, source, name)
+    if name is not None and _kind(path, source, name) == "python":
+        from compiler_kernels.doors.python_door import convert_function
+
+        return convert_function(source, path.name, name, given)
     request: dict[str, Json] = {"path": str(path), "entry": name, "shapes": {n: list(s) for n, s in given.items()}}
     model, facts = run_child(python_child("torch_file"), request, path.name)
     return stated(model, path.name, source, "torch", name, facts)

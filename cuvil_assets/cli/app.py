@@ -48,7 +48,7 @@ def build(
         Path,
         typer.Option(
             metavar="FILE",
-            help="The model: ONNX, or net.py:Net, net.pt2 and others (docs/doors.md).",
+            help="The model: ONNX, or net.py:Net, net.pt2, pre.py:function (docs/doors.md).",
             show_default=False,
         ),
     ],

@@ -65,6 +65,7 @@ def summary(outcome: BuildOutcome) -> str:
     facts: Any = outcome.facts
     verdict = f"{facts['equivalence']} ({facts['equivalence_grade']}, {counted(facts['equivalence_inputs'], 'input')})"
     rows = [
+        *converted(facts["conversion"]),
         ("engine", f"{outcome.engine} ({facts['engine_bytes']:,} bytes, for {facts['target']})"),
         ("", f"sha3-512:{facts['engine_sha3_512']}"),
         ("memory", f"{facts['arena_bytes']:,} bytes for intermediate values, no allocation"),
@@ -81,6 +82,16 @@ def summary(outcome: BuildOutcome) -> str:
         ),
     ]
     return "\n".join(f"{name:12} {text}" for name, text in rows)
+
+
+def converted(conversion: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Where the model came from when it was no ONNX file, and what of a function is not in the engine."""
+    if conversion is None:
+        return []
+    entry = f":{conversion['entry']}" if "entry" in conversion else ""
+    made = ", ".join(f"{name} {version}" for name, version in conversion["exporter"].items())
+    removed = [("left out", f"line {item['line']}: {item['what']}") for item in conversion.get("removed", [])]
+    return [("model", f"{conversion['source']}{entry}, converted with {made}"), *removed]
 
 
 def counted(number: Json, noun: str) -> str:

@@ -66,7 +66,14 @@ def freeze_model(
     data, filename = _model_bytes(model)
     chosen = _policy(policy, filename)
     pins = merge_pins(chosen, {name: tuple(shape) for name, shape in (input_shapes or {}).items()})
-    module, store = import_onnx(data, filename=filename, pins=pins, ranges=chosen.input_ranges(), bounds=chosen.bounds())
+    module, store = import_onnx(
+        data,
+        filename=filename,
+        pins=pins,
+        ranges=chosen.input_ranges(),
+        bounds=chosen.bounds(),
+        random_seed=chosen.random_seed,
+    )
     check_against(chosen, module)
     frozen, _ = freeze(module, store, chosen.numerics)
     return Frozen(frozen, store, chosen, pins)

@@ -36,6 +36,10 @@ class Policy(Section):
     inputs: Tensors = Field(default_factory=dict, description="Guards of the model's inputs, by name.")
     outputs: Tensors = Field(default_factory=dict, description="Guards of the model's outputs, by name.")
     numerics: Numerics = Field(default_factory=Numerics, description="Choices of arithmetic before the freeze.")
+    random_seed: Annotated[int, Field(ge=0, lt=1 << 53)] | None = Field(
+        default=None,
+        description="Seed of random operators that have none of their own; without it such operators are refused.",
+    )
     shapes: Shapes = Field(default_factory=dict, description=SHAPES_DESCRIPTION)
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")

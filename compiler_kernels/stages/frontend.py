@@ -102,6 +102,7 @@ def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
         pins=pins,
         ranges=policy.input_ranges(),
         bounds=policy.bounds(),
+        random_seed=policy.random_seed,
     )
     check_against(policy, module)
     facts = as_json(

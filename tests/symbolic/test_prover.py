@@ -72,6 +72,16 @@ def test_the_solver_is_asked_where_there_are_too_many_sizes() -> None:
             _ = W // 3 + 2 < 3
 
 
+def test_what_the_solver_does_not_know_is_refused() -> None:
+    """Fermat's cubic: true, but not for Z3 within its limit, and there are too many sizes to try."""
+    a, b, c = (symbol(n) for n in "abc")
+    with scope({n: Bound(1, 100_000) for n in "abc"}):
+        assert not proved_equal(minimum(a * a * a + b * b * b - c * c * c, 0), a * a * a + b * b * b - c * c * c)
+        with pytest.raises(Unproved, match="could not be proved for all sizes") as caught:
+            equal(a * a * a + b * b * b, c * c * c)
+        assert caught.value.values == {} and caught.value.exit_code == 4
+
+
 def test_an_undecided_truth_value_is_refused() -> None:
     with scope(BOUNDS):
         assert bool(B)

@@ -116,11 +116,11 @@ def run_with_mlir(text: str, inputs: list[Array], out: tuple[int, ...], folder: 
 
 
 def one_op(op: str, shapes: list[tuple[int, ...]], constants: list[Array] | None = None, **attrs: Any) -> bytes:
-    """A model of one node: inputs ``x0``, ``x1``, ... of ``shapes``, then constants."""
-    names = [f"x{i}" for i in range(len(shapes))]
+    """A model of one node: inputs ``x0``, ``x1``, ... of ``shapes`` (``(0,)``: left out), then constants."""
+    names = [f"x{i}" if shape != (0,) else "" for i, shape in enumerate(shapes)]
     weights = [numpy_helper.from_array(np.asarray(c), f"c{i}") for i, c in enumerate(constants or [])]
     node = helper.make_node(op, [*names, *(w.name for w in weights)], ["y"], name=f"the {op}", **attrs)
-    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(names, shapes, strict=True)]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(names, shapes, strict=True) if n]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([node], "one", inputs, [output], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
@@ -179,6 +179,8 @@ CASES: dict[str, bytes] = {
     "batch_norm": one_op("BatchNormalization", [IMAGE], [weights(4), weights(4), weights(4), weights(4) ** 2 + 1]),
     "layer_norm": one_op("LayerNormalization", [(2, 3, 4)], [weights(3, 4), weights(3, 4)], axis=1),
     "instance_norm": one_op("InstanceNormalization", [IMAGE], [weights(4), weights(4)]),
+    "resize nearest": one_op("Resize", [IMAGE, (0,), (0,)], [ints(1, 4, 5, 13)], mode="nearest"),
+    "resize linear": one_op("Resize", [IMAGE, (0,), (0,)], [ints(1, 4, 10, 9)], mode="linear"),
     "transpose": one_op("Transpose", [(2, 3, 4)], perm=[1, 2, 0]),
     "reshape merge": one_op("Reshape", [(2, 3, 4)], [ints(6, 4)]),
     "reshape split": one_op("Reshape", [(6, 4)], [ints(2, 3, 1, 4)]),

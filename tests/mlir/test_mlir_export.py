@@ -168,3 +168,14 @@ def test_the_chest_x_ray_model_run_by_mlir(tmp_path: Path) -> None:
     (expected,) = ReferenceEvaluator(onnx.load(path)).run(None, {"image": x})
     found = run_with_mlir(exported(path, {"image": x.shape}), [x], expected.shape, tmp_path)
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(OPT is None or RUNNER is None or shutil.which("cc") is None, reason=ABSENT + " or no cc")
+def test_the_demo_model_run_by_mlir(tmp_path: Path) -> None:
+    x = np.random.default_rng(4).random((1, 3, 32, 32)).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(DEMO, providers=["CPUExecutionProvider"]).run(None, {"rgb": x})
+    text = exported(DEMO, {"rgb": x.shape})
+    assert "func.call" not in text
+    found = run_with_mlir(text, [x], expected.shape, tmp_path)
+    assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -13,6 +13,7 @@ from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.targets.isa import SCALAR, VARIANTS, Isa
 from compiler_kernels.targets.mlir import moves, products, rows, windows
+from compiler_kernels.targets.mlir.resize import resize
 from compiler_kernels.targets.mlir.scalars import elementwise
 from compiler_kernels.targets.mlir.writer import FLOATS, Tensor, Writer, attribute, static, string
 from compiler_kernels.targets.registry import TARGETS
@@ -38,6 +39,7 @@ LOWERINGS: Final[Mapping[str, Lowering]] = {
     "matmul": products.matmul,
     "softmax": _one(rows.softmax),
     "log_softmax": _one(rows.softmax),
+    "resize": _one(resize),
     "batch_normalization": rows.batch_norm,
     "layer_normalization": rows.norm,
     "instance_normalization": rows.norm,

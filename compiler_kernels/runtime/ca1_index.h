@@ -1,4 +1,4 @@
-/* Run-time indices (docs/arithmetic.md, section 13): a negative one counts from the end of its axis. */
+/* Run-time indices (docs/arithmetic.md, section 14): a negative one counts from the end of its axis. */
 #ifndef CA1_INDEX_H
 #define CA1_INDEX_H
 
@@ -94,7 +94,7 @@ CA1_ORDER(uint64_t, u64)
 CA1_ORDER(uint8_t, b8)
 #undef CA1_ORDER
 
-/* Whether boxes a and b overlap by more than `threshold` (intersection over union), step by step as in section 13. A box is
+/* Whether boxes a and b overlap by more than `threshold` (intersection over union), step by step as in section 14. A box is
  * two opposite corners (y, x, y, x) or, with `center`, (x, y, width, height). */
 typedef struct {
     float low, high;

@@ -1,4 +1,4 @@
-"""Reading and writing by run-time indices (docs/arithmetic.md, section 13). Operators of any element type."""
+"""Reading and writing by run-time indices (docs/arithmetic.md, section 14). Operators of any element type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordering, scanning and counting elements (docs/arithmetic.md, section 13)."""
+"""Ordering, scanning and counting elements (docs/arithmetic.md, section 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees (docs/arithmetic.md, section 14)."""
+"""Ensembles of decision trees (docs/arithmetic.md, section 15)."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from compiler_kernels.targets.registry import resolve_target, runner
 from evidence.error_statistics import ErrorTable
 from evidence.peer import OnnxRuntimePeer
 from evidence.reference import RefGraph, load_graph, run
+from evidence.steering_inputs import steering_inputs
 from evidence.test_inputs import SPECIAL_INPUTS, make_inputs
 
 Array = npt.NDArray[Any]
@@ -109,7 +110,9 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     count = wanted if isinstance(wanted, int) and wanted > 0 else automatic_count(frozen)
     shapes = {t.name: t.shape for t in frozen.inputs}
     bounds = {name: guard.range for name, guard in policy.inputs.items()}
-    sets = make_inputs(shapes, bounds, count, seed=20261130, dtypes={t.name: t.dtype for t in frozen.inputs})
+    steering = steering_inputs(frozen)
+    made = make_inputs(shapes, bounds, count, seed=20261130, dtypes={t.name: t.dtype for t in frozen.inputs})
+    sets = [{**one, **steering} for one in made]
     peer = None
     if config["onnxruntime"] is not None:
         peer = OnnxRuntimePeer(inputs["source_model/model.onnx"].data, shapes)

@@ -75,9 +75,12 @@ def pad_by(ar: Arithmetic, node: RefNode, x: Array, pads: Array, value: Array, a
     for k, axis in enumerate(_axes(node, axes, count, x.ndim)):
         amounts[axis], amounts[x.ndim + axis] = int(pads.reshape(-1)[k]), int(pads.reshape(-1)[count + k])
     sizes = [d + b + e for d, b, e in zip(x.shape, amounts[: x.ndim], amounts[x.ndim :], strict=True)]
-    if tuple(sizes) != node.shape:
+    mode = str(node.attrs["mode"])
+    left = [d + min(0, b) + min(0, e) for d, b, e in zip(x.shape, amounts[: x.ndim], amounts[x.ndim :], strict=True)]
+    few = any(n < (0 if mode == "constant" else 1) for n, out in zip(left, node.shape, strict=True) if out)
+    if tuple(sizes) != node.shape or few:
         raise Refusal(str(node.attrs["message"]))
-    return _stated(node, padded(x, amounts, str(node.attrs["mode"]), value.reshape(())))
+    return _stated(node, padded(x, amounts, mode, value.reshape(())))
 
 
 def range_(ar: Arithmetic, node: RefNode, start: Array, limit: Array, delta: Array) -> Array:

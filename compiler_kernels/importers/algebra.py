@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from compiler_kernels.importers.context import Context
+from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.importers.halves import widened
 from compiler_kernels.ir.graph import Attr
 
@@ -40,10 +40,23 @@ def softmax(ctx: Context) -> None:
     flat = ctx.at.version < 13
     axis = axis_of(ctx, ctx.at.int_("axis", 1 if flat else -1), x.rank)
     if not flat or axis == x.rank - 1:
-        ctx.bind(ctx.emit(kind, [x], {"axis": axis}))
+        ctx.bind(_along(ctx, kind, x, axis))
         return
-    rows = ctx.emit("reshape", [x], shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))
-    ctx.bind(ctx.emit("reshape", [ctx.emit(kind, [rows], {"axis": 1})], shape=x.shape))
+    rows = ctx.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    ctx.bind(ctx.reshape(_along(ctx, kind, rows, 1), x.shape))
+
+
+def _along(ctx: Context, kind: str, x: Tensor, axis: int) -> Tensor:
+    """Softmax or LogSoftmax; in binary64, which has no kernel of its own, by its definition operation by operation."""
+    if x.type.dtype != "float64":
+        return ctx.emit(kind, [x], {"axis": axis})
+    along: dict[str, Attr] = {"axes": (axis,), "keepdims": True}
+    shifted = ctx.emit("sub", [x, ctx.emit("reduce_max", [x], along)])
+    powers = ctx.emit("exp", [shifted])
+    total = ctx.emit("reduce_sum", [powers], along)
+    return (
+        ctx.emit("div", [powers, total]) if kind == "softmax" else ctx.emit("sub", [shifted, ctx.emit("log", [total])])
+    )
 
 
 def reduce_(ctx: Context) -> None:

@@ -46,6 +46,7 @@ class OpSpec:
 
 
 _WINDOW: Final = {"strides": "ints", "dilations": "ints", "pads": "ints"}
+_GEMM: Final = {"alpha": "float", "beta": "float", "trans_a": "bool", "trans_b": "bool"}
 _POOL: Final = {**_WINDOW, "kernel": "ints", "ceil_mode": "bool"}
 _RESIZE: Final = {
     "mode": "str",
@@ -73,8 +74,8 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("average_pool", 1, 1, {**_POOL, "count_include_pad": "bool"}, _WIN.pool),
         OpSpec("global_average_pool", 1, 1, {}, _WIN.global_pool),
         OpSpec("global_max_pool", 1, 1, {}, _WIN.global_pool),
-        OpSpec("gemm", 2, 3, {"alpha": "float", "beta": "float", "trans_a": "bool", "trans_b": "bool"}, shapes.gemm),
-        OpSpec("matmul", 2, 2, {}, shapes.matmul),
+        OpSpec("gemm", 2, 3, _GEMM, shapes.gemm, domain=COMPUTED),
+        OpSpec("matmul", 2, 2, {}, shapes.matmul, domain=COMPUTED),
         OpSpec("softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("log_softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("gelu", 1, 1, {"approximate": "str"}, shapes.unary, domain=COMPUTED),

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from math import prod
 from typing import Final
 
-from compiler_kernels.arithmetic.order import LEAF_TAPS, SumOrder, sum_order
+from compiler_kernels.arithmetic.order import FEW_CHANNELS, FEW_TARGET, LEAF_TAPS, LEAF_TARGET, SumOrder, sum_order
 from compiler_kernels.arithmetic.winograd import DIRECT
 from compiler_kernels.ir.graph import Graph, Op
 from compiler_kernels.targets.c.winograd import winograd
-from compiler_kernels.targets.c.writer import Code, c_float, decode, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import Code, c_number, c_type, decode, is_one, linear, loop, root_of, strides
 
 _AXES: Final = ("d", "h", "w")
 Tap = Callable[[Code], None]
@@ -153,22 +153,25 @@ def gemm(function: Graph, code: Code) -> None:
     depth = a_dims[0] if trans_a else a_dims[1]
     a_row, a_k = (1, a_dims[1]) if trans_a else (a_dims[1], 1)
     b_col, b_k = (b_dims[1], 1) if trans_b else (1, b_dims[1])
+    dtype = op.out.dtype
+    ctype, zero = c_type(op.out), c_number(0.0, dtype)
     code.add(
         *decode(op.out.dims),
-        f"const float *xt = {a} + {linear([('i0', a_row)])};",
-        f"const float *wt = {b} + {linear([('i1', b_col)])};",
+        f"const {ctype} *xt = {a} + {linear([('i0', a_row)])};",
+        f"const {ctype} *wt = {b} + {linear([('i1', b_col)])};",
     )
-    chain(code, sum_order(depth, 1), (), (), None, f"xt[{linear([('c', a_k)])}]", f"wt[{linear([('c', b_k)])}]")
+    x, w = f"xt[{linear([('c', a_k)])}]", f"wt[{linear([('c', b_k)])}]"
+    _inner_sum(code, depth, x, w, dtype)
     alpha, beta = op.float_("alpha"), op.float_("beta")
-    value = "sum" if alpha == 1.0 else f"{c_float(alpha)} * sum"
+    value = "sum" if alpha == 1.0 else f"{c_number(alpha, dtype)} * sum"
     if len(op.operands) > 2 and op.operands[2] and beta != 0.0:
         c = op.operands[2]
         rows, columns = (1, 1, *types[c].dims)[-2:]
-        index = linear([("i0", columns if rows > 1 else 0), ("i1", 1 if columns > 1 else 0)])
-        addend = f"{c}[{index}]" if beta == 1.0 else f"{c_float(beta)} * {c}[{index}]"
-        code.add(f"const float t0 = {value} + ({addend} + 0.0f);")
+        index = linear([("i0", 0 if is_one(rows) else columns), ("i1", 0 if is_one(columns) else 1)])
+        addend = f"{c}[{index}]" if beta == 1.0 else f"{c_number(beta, dtype)} * {c}[{index}]"
+        code.add(f"const {ctype} t0 = {value} + ({addend} + {zero});")
     else:
-        code.add(f"const float t0 = {value} + 0.0f;")
+        code.add(f"const {ctype} t0 = {value} + {zero};")
 
 
 def matmul(function: Graph, code: Code) -> None:
@@ -188,15 +191,38 @@ def matmul(function: Graph, code: Code) -> None:
 
     def batch(dims: tuple[int, ...], step: list[int]) -> list[tuple[str, int]]:
         lead = rank - len(dims)
-        return [(f"i{lead + axis}", step[axis]) for axis in range(len(dims) - 2) if dims[axis] != 1]
+        return [(f"i{lead + axis}", step[axis]) for axis in range(len(dims) - 2) if not is_one(dims[axis])]
 
+    ctype = c_type(op.out)
     code.add(
         *decode(full),
-        f"const float *xt = {a} + {linear([*batch(a_full, a_step), (f'i{rank - 2}', a_step[-2])])};",
-        f"const float *wt = {b} + {linear([*batch(b_full, b_step), (f'i{rank - 1}', 1)])};",
+        f"const {ctype} *xt = {a} + {linear([*batch(a_full, a_step), (f'i{rank - 2}', a_step[-2])])};",
+        f"const {ctype} *wt = {b} + {linear([*batch(b_full, b_step), (f'i{rank - 1}', 1)])};",
     )
-    chain(code, sum_order(a_full[-1], 1), (), (), None, "xt[c]", f"wt[{linear([('c', b_step[-2])])}]")
-    code.add("const float t0 = sum + 0.0f;")
+    w = f"wt[{linear([('c', b_step[-2])])}]"
+    _inner_sum(code, a_full[-1], "xt[c]", w, op.out.dtype)
+    code.add(f"const {ctype} t0 = sum + {c_number(0.0, op.out.dtype)};")
+
+
+def _inner_sum(code: Code, depth: int, x: str, w: str, dtype: str) -> None:
+    """The sum over K of a matrix product; where K is known at run time only, so is the size of a leaf (section 3.2)."""
+    if isinstance(depth, int):
+        chain(code, sum_order(depth, 1), (), (), None, x, w, dtype)
+        return
+    ctype, tree = ("float", "") if dtype == "float32" else ("double", "_f64")
+    fma = "ca1_fmaf" if dtype == "float32" else "ca1_fma64"
+    code.add(
+        f"const int depth = {depth}, taps = depth < {FEW_CHANNELS} ? {FEW_TARGET} : {LEAF_TARGET};",
+        f"ca1_tree{tree} tree;",
+        f"ca1_tree_init{tree}(&tree);",
+    )
+    with code.block("for (int first = 0; first < depth; first += taps)"):
+        code.add(
+            f"{ctype} acc = {c_number(0.0, dtype)};",
+            f"for (int c = first; c < first + taps && c < depth; c++) acc = {fma}({x}, {w}, acc);",
+            f"ca1_tree_push{tree}(&tree, acc);",
+        )
+    code.add(f"const {ctype} sum = ca1_tree_sum{tree}(&tree);")
 
 
 def add_bias(op: Op, code: Code) -> None:
@@ -206,22 +232,31 @@ def add_bias(op: Op, code: Code) -> None:
 
 
 def chain(
-    code: Code, order: SumOrder, axes: Sequence[str], kernel: Sequence[int], tap: Tap | None, x: str, w: str
+    code: Code,
+    order: SumOrder,
+    axes: Sequence[str],
+    kernel: Sequence[int],
+    tap: Tap | None,
+    x: str,
+    w: str,
+    dtype: str = "float32",
 ) -> None:
-    """Loops over leaves, blocks, positions and channels, ending in ``const float sum``."""
+    """Loops over leaves, blocks, positions and channels, ending in ``const float sum`` (or ``double``)."""
+    ctype, tree = ("float", "") if dtype == "float32" else ("double", "_f64")
+    fma = "ca1_fmaf" if dtype == "float32" else "ca1_fma64"
     if order.leaves == 0:
-        code.add("const float sum = 0.0f;")
+        code.add(f"const {ctype} sum = {c_number(0.0, dtype)};")
         return
     single = order.leaves == 1
     if not single:
-        code.add("ca1_tree tree;", "ca1_tree_init(&tree);")
+        code.add(f"ca1_tree{tree} tree;", f"ca1_tree_init{tree}(&tree);")
     cut = order.positions_per_leaf < order.positions
     with ExitStack() as leaf:
         if not single:
             leaf.enter_context(code.block(loop("leaf", order.blocks, order.blocks_per_leaf)))
         if cut:
             leaf.enter_context(code.block(loop("first", order.positions, order.positions_per_leaf)))
-        code.add("float acc = 0.0f;")
+        code.add(f"{ctype} acc = {c_number(0.0, dtype)};")
         with ExitStack() as taps:
             block = "leaf" if order.blocks_per_leaf == 1 and not single else "b"
             if block == "b" and order.blocks > 1:
@@ -248,7 +283,7 @@ def chain(
                 high = f"{low} + {order.block}"
             else:
                 high = f"{order.channels} && c < {low} + {order.block}"
-            code.add(f"for (int c = {low}; c < {high}; c++) acc = ca1_fmaf({x}, {w}, acc);")
-        code.add("const float sum = acc;" if single else "ca1_tree_push(&tree, acc);")
+            code.add(f"for (int c = {low}; c < {high}; c++) acc = {fma}({x}, {w}, acc);")
+        code.add(f"const {ctype} sum = acc;" if single else f"ca1_tree_push{tree}(&tree, acc);")
     if not single:
-        code.add("const float sum = ca1_tree_sum(&tree);")
+        code.add(f"const {ctype} sum = ca1_tree_sum{tree}(&tree);")

@@ -138,7 +138,7 @@ def _default(ctx: Context, dtype: np.dtype[Any]) -> Array:
 
 
 def label_encoder(ctx: Context) -> None:
-    """The value of the first key that x equals (NaN equals NaN), or the default."""
+    """The value of the first key that x equals, or the default; from version 4 on a key of NaN is equal to NaN."""
     for unused in ("default_string", "default_float", "default_int64"):
         ctx.at.attr(unused)
     keys, values = _table(ctx, "keys"), _table(ctx, "values")
@@ -148,7 +148,7 @@ def label_encoder(ctx: Context) -> None:
     column = ctx.reshape(x, (*x.shape, 1))
     own = constant(keys.astype(numpy_dtype(x.type.dtype)))
     hit = ctx.emit("equal", [column, own])
-    if keys.dtype.kind == "f" and np.isnan(keys).any():
+    if ctx.at.version >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
         missing = ctx.emit("logical_not", [ctx.emit("equal", [column, column])])
         hit = ctx.emit("logical_or", [hit, ctx.emit("logical_and", [missing, constant(np.isnan(keys))])])
     place = ctx.emit("arg_max", [hit], {"axis": x.rank, "keepdims": False, "select_last": False})

@@ -65,7 +65,7 @@ def model_of(
     )
     opsets = [onnx.helper.make_opsetid("", opset)]
     if domain:
-        opsets.append(onnx.helper.make_opsetid(domain, 5 if op == "TreeEnsemble" else 3))
+        opsets.append(onnx.helper.make_opsetid(domain, {"TreeEnsemble": 5, "LabelEncoder": 4}.get(op, 3)))
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir.dims import Expr
-from compiler_kernels.ir.graph import DTYPE_BYTES, LEVELS, Graph, Module, Op, TensorType
+from compiler_kernels.ir.graph import ANONYMOUS, DTYPE_BYTES, LEVELS, Graph, Module, Op, TensorType
 from compiler_kernels.ir.layout import parse_layout
 from compiler_kernels.ir.ops import infer
 from compiler_kernels.ir.shapes_recurrent import STEPS, steps
-from compiler_kernels.ir.symbols import Unproved, scope, symbols_of
+from compiler_kernels.ir.symbols import Unproved, magnitude, scope, symbols_of
 from compiler_kernels.ir.verify_memory import buffers, calls, lifetimes
 
 Rule = Callable[[Module, Graph], Iterator[str]]
@@ -181,14 +181,20 @@ def _fused(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
 
 
 def symbols(module: Module, graph: Graph) -> Iterator[str]:
-    """Where a module declares symbols, it declares all that its types use."""
+    """Where a module declares symbols, it declares all that its types use, and 64 bits suffice to compute the sizes."""
     declared = symbols_of(module.meta)
     if not declared:
         return
     for vid, found in graph.types().items():
-        used = {name for size in found.extents if isinstance(size, Expr) for name in size.symbols}
-        for name in sorted(used - declared.keys()):
+        if ANONYMOUS in found.shape:
+            yield f"%{vid} has the anonymous dimension ?, which no bound declares"
+            continue
+        sizes = [size for size in found.extents if isinstance(size, Expr)]
+        for name in sorted({name for size in sizes for name in size.symbols} - declared.keys()):
             yield f"%{vid} uses the symbol {name}, for which the module declares no bounds"
+        for size in sizes:
+            if magnitude(size, declared) >= 1 << 62:
+                yield f"%{vid} has the size {size}, which 64 bits do not compute for all sizes within the bounds"
 
 
 _COMMON: Final[tuple[Rule, ...]] = (identifiers, layouts, outputs, weights, symbols)

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.bind import bind
-from compiler_kernels.ir.graph import Module
+from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.symbols import Bound, symbols_of
 from compiler_kernels.ir.text import print_module
@@ -358,5 +358,9 @@ def test_undeclared_symbols_fail_verification() -> None:
     module = load(model([helper.make_node("Relu", ["x"], ["y"])], ["b", "h"]), b=Bound(1, 8), h=Bound(1, 8))
     with pytest.raises(CuvilError, match="uses the symbol h, for which the module declares no bounds"):
         verify(replace(module, meta=tuple(m for m in module.meta if m[0] != "symbol.h")))
+    with pytest.raises(CuvilError, match=r"has the size .*, which 64 bits do not compute"):
+        big = TensorType(("b * b * h * h",))
+        graph = replace(module.main, inputs=(replace(module.main.inputs[0], type=big),))
+        verify(replace(module, graphs=(graph,), meta=(("symbol.b", "1..2147483647"), ("symbol.h", "1..9"))))
     with pytest.raises(CuvilError, match=r"'8\.\.1' is not a bound"):
         verify(replace(module, meta=(("symbol.h", "8..1"),)))

@@ -122,8 +122,8 @@ def parse_dim(text: str) -> Size:
 def c_text(size: Size, names: Mapping[str, str]) -> str:
     """A C expression of type ``long long`` with the symbols written as ``names`` says; it needs ``C_HELPERS``.
 
-    ``KeyError`` names a symbol that ``names`` lacks. Exact as long as no intermediate value leaves 64 bits, which
-    ``ir/symbols.py`` guarantees for declared bounds (``Symbols.check``).
+    ``KeyError`` names a symbol that ``names`` lacks. Exact as long as no intermediate value leaves 64 bits, which the
+    verifier demands of every size in a module (``symbols.magnitude``).
     """
     if isinstance(size, int):
         return f"{size}LL"

@@ -32,7 +32,7 @@ class Call:
     def __init__(self, op: str, args: tuple[Size, ...]) -> None:
         self.op, self.args = op, args
         if op == "//":
-            left, right = (f"({a})" if _compound(a) else str(a) for a in args)
+            left, right = ("(" + str(a) + ")" if _compound(a) else str(a) for a in args)
             self.text = f"{left} // {right}"
         else:
             self.text = f"{op}({', '.join(str(a) for a in args)})"

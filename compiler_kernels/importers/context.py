@@ -58,7 +58,7 @@ def constant(array: Array, name: str = "", *, index_like: bool = False) -> Tenso
 
 def symbols_in(sizes: Array) -> str:
     """The symbols among ``sizes``, as words."""
-    return " and ".join(sorted({n for s in sizes.reshape(-1) if isinstance(s, Expr) for n in s.symbols}))
+    return " and ".join(sorted({n for s in sizes.reshape(-1) for n in getattr(s, "symbols", ())}))
 
 
 def _nothing(ctx: Context, node: Node) -> None:

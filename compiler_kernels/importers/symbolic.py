@@ -14,23 +14,34 @@ import onnx
 from numpy.typing import NDArray
 
 from compiler_kernels.importers.context import Context, Tensor, constant, symbols_in
+from compiler_kernels.importers.ratio import Ratio, extreme
+from compiler_kernels.importers.ratio import of as ratio_of
 from compiler_kernels.ir.dims import Expr, Size, ceildiv, floordiv, maximum, minimum, product
 from compiler_kernels.ir.graph import TensorType
 from compiler_kernels.ir.shapes import cast_sizes
-from compiler_kernels.ir.symbols import interval, prover, simplified
+from compiler_kernels.ir.symbols import Unproved, interval, prover, simplified
 
 Objects = NDArray[Any]
 
 INTEGERS: Final = (6, 7)
 """TensorProto.DataType of int32 and int64."""
+FLOAT32: Final = 1
 
 
 def sizes_tensor(values: Objects, dtype: str = "int64", name: str = "") -> Tensor:
     """``values`` as a constant where all are numbers, otherwise as sizes."""
-    flat = [simplified(v) if isinstance(v, Expr) else v for v in values.reshape(-1).tolist()]
-    if not any(isinstance(v, Expr) for v in flat):
+    flat = [_plain(v) for v in values.reshape(-1).tolist()]
+    if not any(isinstance(v, Expr | Ratio) for v in flat):
         return constant(np.array(flat, dtype=dtype).reshape(values.shape), name, index_like=True)
     return Tensor(TensorType(tuple(values.shape), dtype), name=name, index_like=True, sym=_objects(flat, values.shape))
+
+
+def _plain(value: object) -> object:
+    """Simplified; a ratio of numbers is a number."""
+    if isinstance(value, Ratio):
+        top = simplified(value.top)
+        return top / value.bottom if isinstance(top, int) else Ratio(top, value.bottom)
+    return simplified(value) if isinstance(value, Expr) else value
 
 
 def _objects(flat: Sequence[object], shape: Sequence[int]) -> Objects:
@@ -85,17 +96,20 @@ def _dtype(ctx: Context) -> str:
 
 
 # arithmetic ----------------------------------------------------------------------------------------------------------
-def _elementwise(function: Callable[..., Any]) -> Callable[[Context], Tensor]:
+def _elementwise(function: Callable[..., Any], real: Callable[..., Any] | None = None) -> Callable[[Context], Tensor]:
+    """``function`` of integers; ``real`` of ratios where the tensor is float32."""
+
     def rule(ctx: Context) -> Tensor:
         operands = [values(t) for t in _inputs(ctx)]
         dtype = _dtype(ctx)
-        if dtype not in ("int32", "int64"):
-            ctx.at.unsupported(f"computes in {dtype} on sizes; integers are followed only")
+        chosen = function if dtype in ("int32", "int64") else real if dtype == "float32" else None
+        if chosen is None:
+            ctx.at.unsupported(f"computes in {dtype} on sizes, which is not followed")
         try:
             arrays = np.broadcast_arrays(*operands)
         except ValueError:
             ctx.at.invalid(f"combines sizes of shapes {[list(o.shape) for o in operands]}")
-        flat = [function(*items) for items in zip(*(a.reshape(-1).tolist() for a in arrays), strict=True)]
+        flat = [chosen(*items) for items in zip(*(a.reshape(-1).tolist() for a in arrays), strict=True)]
         return sizes_tensor(_objects(flat, arrays[0].shape), dtype)
 
     return rule
@@ -103,9 +117,11 @@ def _elementwise(function: Callable[..., Any]) -> Callable[[Context], Tensor]:
 
 def _divide(a: Size, b: Size) -> Size:
     """ONNX divides integers towards zero: for sizes, which are not negative, that is rounding down."""
-    if a >= 0 and b > 0:
-        return floordiv(a, b)
-    return -floordiv(-a, b) if b > 0 else _divide(-a, -b)
+    if b == 0:
+        raise Unproved(f"{a} is divided by 0", {})
+    if b < 0:
+        a, b = -a, -b
+    return floordiv(a, b) if a >= 0 else -floordiv(-a, b)
 
 
 def _modulo(ctx: Context) -> Tensor:
@@ -118,7 +134,10 @@ def _modulo(ctx: Context) -> Tensor:
 def _compare(function: Callable[[Any, Any], bool]) -> Callable[[Context], Tensor]:
     def rule(ctx: Context) -> Tensor:
         a, b = np.broadcast_arrays(*(values(t) for t in _inputs(ctx)))
-        flat = [bool(function(x, y)) for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)]
+        pairs = list(zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True))
+        if _dtype(ctx) == "float32":  # the difference has the sign that decides, and its denominator is positive
+            pairs = [(ratio_of(x).plus(ratio_of(y), -1).top, 0) for x, y in pairs]
+        flat = [bool(function(x, y)) for x, y in pairs]
         return constant(np.array(flat, dtype=bool).reshape(a.shape), index_like=True)
 
     return rule
@@ -132,12 +151,15 @@ def _where(ctx: Context) -> Tensor:
 
 
 def _cast(ctx: Context) -> Tensor:
-    to = ctx.at.int_("to", 0)
-    if to not in INTEGERS:
-        ctx.at.unsupported(
-            f"casts sizes that depend on {symbols_in(values(ctx.tensor(0)))} to another type than integers"
-        )
-    return sizes_tensor(values(ctx.tensor(0)), "int64" if to == 7 else "int32")
+    """To integers, and to float32 where that is exact."""
+    to, data = ctx.at.int_("to", 0), values(ctx.tensor(0))
+    if to not in (*INTEGERS, FLOAT32):
+        ctx.at.unsupported(f"casts sizes that depend on {symbols_in(data)} to another type than integers and float32")
+    flat = data.reshape(-1).tolist()
+    if to == FLOAT32:
+        return sizes_tensor(_objects([ratio_of(v) for v in flat], data.shape), "float32")
+    whole = [ratio_of(v).integer() if isinstance(v, float | Ratio) else v for v in flat]
+    return sizes_tensor(_objects(whole, data.shape), "int64" if to == 7 else "int32")
 
 
 def _product(ctx: Context) -> Tensor:
@@ -270,15 +292,17 @@ PARAMETERS: Final = frozenset("Gather Slice Reshape Expand Squeeze Unsqueeze Spl
 """Operators of which only the first input is data."""
 
 RULES: Final[dict[str, Callable[[Context], Tensor | list[Tensor]]]] = {
-    "Add": _elementwise(lambda a, b: a + b),
-    "Sub": _elementwise(lambda a, b: a - b),
-    "Mul": _elementwise(lambda a, b: a * b),
-    "Div": _elementwise(_divide),
+    "Add": _elementwise(lambda a, b: a + b, lambda a, b: ratio_of(a).plus(ratio_of(b))),
+    "Sub": _elementwise(lambda a, b: a - b, lambda a, b: ratio_of(a).plus(ratio_of(b), -1)),
+    "Mul": _elementwise(lambda a, b: a * b, lambda a, b: ratio_of(a).times(ratio_of(b))),
+    "Div": _elementwise(_divide, lambda a, b: ratio_of(a).over(ratio_of(b))),
     "Mod": _modulo,
-    "Neg": _elementwise(lambda a: -a),
+    "Neg": _elementwise(lambda a: -a, lambda a: ratio_of(0).plus(ratio_of(a), -1)),
     "Abs": _elementwise(lambda a: maximum(a, -a)),
-    "Min": _elementwise(lambda *a: minimum(*a)),
-    "Max": _elementwise(lambda *a: maximum(*a)),
+    "Floor": _elementwise(lambda a: a, lambda a: ratio_of(a).floor()),
+    "Ceil": _elementwise(lambda a: a, lambda a: ratio_of(a).ceil()),
+    "Min": _elementwise(lambda *a: minimum(*a), lambda *a: extreme("min", *a)),
+    "Max": _elementwise(lambda *a: maximum(*a), lambda *a: extreme("max", *a)),
     "Equal": _compare(lambda a, b: a == b),
     "Less": _compare(lambda a, b: a < b),
     "LessOrEqual": _compare(lambda a, b: a <= b),

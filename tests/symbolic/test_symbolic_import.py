@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.bind import bind
+from compiler_kernels.ir.dims_text import parse_dim
 from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.symbols import Bound, symbols_of
@@ -140,8 +141,48 @@ def test_sizes_are_no_data() -> None:
         helper.make_node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
         helper.make_node("Mul", ["x", "f"], ["y"]),
     ]
-    with pytest.raises(UnsupportedError, match=r"node 'Cast_1' .* casts sizes that depend on batch"):
+    with pytest.raises(UnsupportedError, match=r"node 'Mul_2' .* computes on sizes that depend on batch"):
         load(model(nodes, ["batch"]), batch=Bound(1, 8))
+
+
+def scaled(factor: float, op: str = "Mul", rounding: str = "Floor") -> bytes:
+    """``Resize`` to sizes that were scaled in binary32, as exporters of TensorFlow and Paddle write it."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], start=2, end=3),
+        helper.make_node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node(op, ["f", "factor"], ["g"], name="/scale"),
+        helper.make_node(rounding, ["g"], ["r"]),
+        helper.make_node("Cast", ["r"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Shape", ["x"], ["front"], start=0, end=2),
+        helper.make_node("Concat", ["front", "i"], ["to"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "to"], ["y"], mode="linear"),
+    ]
+    return model(nodes, ["b", 3, "h"], {"factor": np.array([factor], np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("factor", "op", "rounding", "size"),
+    [
+        (2.0, "Mul", "Floor", "2 * h"),
+        (0.75, "Mul", "Floor", "3 * h // 4"),
+        (0.75, "Mul", "Ceil", "-((-3 * h) // 4)"),
+        (4.0, "Div", "Floor", "h // 4"),
+        (1.5, "Add", "Floor", "h + 1"),
+        (2.5, "Sub", "Ceil", "h - 2"),
+    ],
+)
+def test_sizes_scaled_in_floating_point(factor: float, op: str, rounding: str, size: str) -> None:
+    data = scaled(factor, op, rounding)
+    module = load(data, b=Bound(1, 2), h=Bound(5, 500))
+    assert str(parse_dim(str(module.main.ops[-1].out.shape[2]))) == str(parse_dim(size))
+    for h in (5, 6, 7, 99, 500):
+        same_as_pinned(data, module, {"b": 1, "h": h})
+
+
+@pytest.mark.parametrize(("factor", "op"), [(0.1, "Mul"), (3.0, "Div"), (0.0, "Div"), (1e9, "Mul")])
+def test_a_size_that_would_round_is_refused(factor: float, op: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"node '/scale' .* not exact in binary32"):
+        load(scaled(factor, op), b=Bound(1, 2), h=Bound(5, 500))
 
 
 def test_symbols_need_sizes_or_bounds() -> None:

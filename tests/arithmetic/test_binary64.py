@@ -22,7 +22,8 @@ NAMES = "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf
 ODD = "sin tan asin atan sinh tanh asinh atanh erf".split()
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 5e-324, -5e-324, 1.5, -1.5, 6, 709.5, 710.4, 711, -745.2, -746, 2, 3,
-     0.5, -0.5, 1.7976931348623157e308, 2.2250738585072014e-308, 0.7853981633974483, 0.7853981633974484, 22, 1 + 2.0**-52,
+     0.5, -0.5, 1.7976931348623157e308, 2.2250738585072014e-308, 0.7853981633974483, 0.7853981633974484, 22,
+     1 + 2.0**-52,
      6381956970095103.0 * 2.0**797]
 )  # fmt: skip
 """The last is the binary64 number nearest to a multiple of pi / 2 in relative terms."""

@@ -51,7 +51,9 @@ def onnx_model(vector: Vector) -> bytes:
     """The vector as a serialised one-node ONNX model; outputs before the one it holds are not asked for."""
     parts = vector.onnx_model_parts()
     attributes = {k: v for k, v in parts.attributes.items() if v is not None}
-    outputs = [*[""] * parts.output_index, parts.output]
+    least = onnx.defs.get_schema(parts.op_type, parts.opset, parts.domain).min_output
+    outputs = [f"unused{n}" for n in range(max(least, parts.output_index + 1))]
+    outputs[parts.output_index] = parts.output
     node = onnx.helper.make_node(
         parts.op_type, list(parts.inputs), outputs, name=vector.name, domain=parts.domain, **attributes
     )

@@ -16,6 +16,7 @@ from evidence.reference.graph import RefGraph
 from evidence.reference.vector_graph import GraphOf
 from evidence.reference.vector_model import Array, OnnxParts
 from evidence.reference.vector_recurrent import OPERATORS, recurrent_graph
+from evidence.reference.vector_shapes import SHAPE_GRAPHS
 
 Attrs = Mapping[str, Any]
 Operands = Sequence[Array | None]
@@ -118,17 +119,6 @@ def _gemm(a: Attrs, v: Operands) -> Converted:
     return "gemm", attrs, shape, 3
 
 
-def _reduce(op: str) -> Callable[[Attrs, Operands], Converted]:
-    def convert(a: Attrs, v: Operands) -> Converted:
-        x, keep = _array(v[0]), a.get("keepdims", 1)
-        given = a["axes"] if "axes" in a else _ints(v[1]) if len(v) > 1 else range(x.ndim)
-        axes = sorted(i % x.ndim for i in given)
-        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
-        return op, {"axes": axes, "keepdims": keep}, shape, 1
-
-    return convert
-
-
 def _clip(a: Attrs, v: Operands) -> Converted:
     # ONNX: a missing bound is the extreme finite number of the type, so that an infinity is clipped too.
     largest = float(np.finfo(np.float32).max)
@@ -192,10 +182,6 @@ _CONVERTERS: dict[str, Callable[[Attrs, Operands], Converted]] = {
     "GlobalMaxPool": _global("global_max_pool"),
     "Gemm": _gemm,
     "MatMul": lambda a, v: ("matmul", {}, np.matmul(*(np.empty(_array(x).shape, bool) for x in v)).shape, 2),
-    "ReduceMean": _reduce("reduce_mean"),
-    "ReduceSum": _reduce("reduce_sum"),
-    "ReduceMax": _reduce("reduce_max"),
-    "ReduceMin": _reduce("reduce_min"),
     "Clip": _clip,
     "Resize": _resize,
     "Pad": _pad,
@@ -215,6 +201,11 @@ _CONVERTERS: dict[str, Callable[[Attrs, Operands], Converted]] = {
 
 GRAPHS: dict[str, Callable[[OnnxParts], tuple[RefGraph, dict[str, Array]]]] = {}
 """Builders of operators that are several nodes, by ONNX name; a family of vectors adds its own."""
+
+
+def _static(parts: OnnxParts) -> bool:
+    """Whether Slice or Pad has constant bounds, which become attributes of one operation."""
+    return parts.op_type in _CONVERTERS and all(name in parts.initializers for name in parts.inputs[1:] if name)
 
 
 def _convert(parts: OnnxParts, operands: Operands) -> Converted:
@@ -253,6 +244,8 @@ def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
         return recurrent_graph(parts)
     if parts.op_type in GRAPHS:
         return GRAPHS[parts.op_type](parts)
+    if parts.op_type in SHAPE_GRAPHS and not _static(parts):
+        return SHAPE_GRAPHS[parts.op_type](parts)
     arrays = {**parts.graph_inputs, **parts.initializers}
     operands = [arrays[name] if name else None for name in parts.inputs]
     op, attrs, shape, used = _convert(parts, operands)

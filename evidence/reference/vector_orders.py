@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from evidence.reference.arithmetic import Array, CanonicalArithmetic1
 from evidence.reference.order import FEW_CHANNELS, SUM_LEAF, product_leaves, sum_lanes, sum_positions, tree
-from evidence.reference.rounding import fma_chains, fmaf
+from evidence.reference.rounding import fma_chains
+from evidence.reference.rounding64 import fma64_chains
 
 PRODUCT_ORDERS = ("single-chain", "bias-first", "leaf-8", "leaf+8", "no-tree", "channel-outermost")
 SUM_ORDERS = ("single-chain", "leaf-8", "leaf+8", "no-tree", "other-rule", "squares-without-fma")
@@ -57,9 +56,10 @@ class Reordered(CanonicalArithmetic1):
         if self.name == "bias-first" and self.bias is not None:
             rows, count = w.shape[:2]
             x = np.concatenate([x, np.ones_like(x[:, :1])], axis=1)
-            w = np.concatenate([w, self.bias.reshape(rows, 1, -1).astype(np.float32)], axis=1)
+            w = np.concatenate([w, self.bias.reshape(rows, 1, -1).astype(x.dtype)], axis=1)
             leaves = [[count, *leaves[0]], *leaves[1:]]
-        values = np.stack([fma_chains(x[:, taps], w[:, taps]) for taps in leaves])
+        chains = fma64_chains if x.dtype == np.float64 else fma_chains
+        values = np.stack([chains(x[:, taps], w[:, taps]) for taps in leaves])
         return _in_a_row(values) if self.name == "no-tree" else tree(values)
 
     def _recut(self, channels: int, positions: int, target: int) -> list[list[int]]:
@@ -99,19 +99,19 @@ class Reordered(CanonicalArithmetic1):
         length = {"single-chain": max(1, count), "leaf-8": 56, "leaf+8": 72}.get(self.name, 64)
         leaves = [self._chain(values[i : i + length], squares) for i in range(0, count, length)]
         if not leaves:
-            return np.zeros(values.shape[1:], dtype=np.float32)
+            return np.zeros(values.shape[1:], dtype=values.dtype)
         stacked = np.stack(leaves)
         return _in_a_row(stacked) if self.name == "no-tree" else tree(stacked)
 
-    def _chain(self, values: Sequence[Array] | Array, squares: bool) -> Array:
-        acc: Array = np.zeros(np.shape(values)[1:], dtype=np.float32)
+    def _chain(self, values: Array, squares: bool) -> Array:
+        acc: Array = np.zeros(values.shape[1:], dtype=values.dtype)
         for v in values:
             if not squares:
                 acc = np.asarray(acc + v)
             elif self.name == "squares-without-fma":
                 acc = np.asarray(acc + v * v)
             else:
-                acc = fmaf(v, v, acc)
+                acc = self.fma(v, v, acc)
         return acc
 
 

@@ -15,7 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.reference import vector_cases, vector_cases_more, vector_cases_recurrent, vector_cases_winograd
+import numpy as np
+
+from evidence.reference import (
+    vector_cases,
+    vector_cases_more,
+    vector_cases_recurrent,
+    vector_cases_shapes,
+    vector_cases_winograd,
+)
 from evidence.reference.arithmetic import ARITHMETICS, Array
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import RefGraph
@@ -33,7 +41,7 @@ from evidence.reference.vector_orders import (
 from evidence.reference.vector_recurrent import OPERATORS
 
 FORMAT = "cuvil-vectors/1"
-VERSION = "CA-1.3"
+VERSION = "CA-1.4"
 _ATTEMPTS = 40
 
 
@@ -72,7 +80,7 @@ def cases() -> Iterator[Case]:
         vector_cases.convolutions, vector_cases.transposed, vector_cases.matrices, vector_cases_more.pooling,
         vector_cases_more.reductions, vector_cases_more.softmaxes, vector_cases_more.norms,
         vector_cases_more.elementwise, vector_cases_more.resizes, vector_cases_more.movement,
-        vector_cases_winograd.winograd, vector_cases_recurrent.recurrent,
+        vector_cases_winograd.winograd, vector_cases_recurrent.recurrent, vector_cases_shapes.shapes,
     ):  # fmt: skip
         yield from family()
 
@@ -175,7 +183,7 @@ def _sum_size(vector: Vector, arrays: dict[str, Array]) -> tuple[int, bool] | No
     x = arrays[vector.inputs[0].name]
     if vector.op_type == "GlobalAveragePool":
         return math.prod(x.shape[2:]), False
-    if vector.op_type in ("ReduceMean", "ReduceSum"):
+    if vector.op_type in ("ReduceMean", "ReduceSum") and x.dtype == np.float32:
         axes = sorted(int(a) % x.ndim for a in arrays["axes"])
         spatial = vector.op_type == "ReduceMean" and x.ndim >= 4 and axes == list(range(2, x.ndim))
         lanes = axes == list(range(x.ndim - len(axes), x.ndim)) and not spatial

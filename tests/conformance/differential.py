@@ -215,7 +215,7 @@ def drawn(family: str, draw: Callable[[np.random.Generator], Draw], seeds: range
 def check(family: str, draw: Callable[[np.random.Generator], Draw], seeds: range) -> None:
     """No draw disagrees with anything; onnxruntime computes half of them, and of many, every peer a tenth."""
     found = compare(drawn(family, draw, seeds))
-    assert found.lines == []
+    assert not found.lines, "\n".join(found.lines)
     assert 2 * found.answered["onnxruntime"] >= len(seeds)
     for peer in PEERS if len(seeds) >= 40 else ():
         assert 10 * found.answered[peer] >= len(seeds), f"{peer} computed {found.answered[peer]} of {len(seeds)}"

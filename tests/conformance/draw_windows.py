@@ -216,9 +216,14 @@ def draw_pool(rng: np.random.Generator) -> Draw:
         include = bool(attributes["count_include_pad"])
         return [average(t, kernel, strides, pads[:axes], bool(ceil), include).numpy()]
 
-    without = {}
     given = drop_defaults(rng, attributes, defaults)
-    if auto == "SAME_LOWER":
+    negative = auto.startswith("SAME") and any(
+        (-(-n // s) - 1) * s + e < n for n, e, s in zip(sizes, extent, strides, strict=True)
+    )
+    without = {}
+    if negative:
+        without["onnx.reference"] = "its pads are negative where a window is smaller than its stride"
+    elif auto == "SAME_LOWER":
         without["onnx.reference"] = "it pads at the end where SAME_LOWER pads at the beginning"
     elif auto != "NOTSET" and max(dilations) > 1:
         without["onnx.reference"] = "it leaves dilations out of the pads and sizes of auto_pad"
@@ -226,13 +231,11 @@ def draw_pool(rng: np.random.Generator) -> Draw:
         without["onnx.reference"] = "it counts elements beyond the pads"
     elif ceil and "strides" not in given:
         without["onnx.reference"] = "it takes the kernel as strides where there are none"
-    elif maximum and max(strides) == 1 and pads[:axes] != pads[axes:]:
-        without["onnx.reference"] = "it computes another size for uneven pads"
+    elif maximum and max(strides) == 1 and (ceil or pads[:axes] != pads[axes:]):
+        without["onnx.reference"] = "it computes another size for uneven pads and ceil_mode"
     if auto.startswith("SAME") and max(dilations) > 1:
         without["onnxruntime"] = "it has fewer results than ceil(size / stride) where a window is dilated"
-    elif auto.startswith("SAME") and any(
-        (-(-n // s) - 1) * s + e < n for n, e, s in zip(sizes, extent, strides, strict=True)
-    ):
+    elif negative:
         without["onnxruntime"] = "its pads are negative where a window is smaller than its stride"
     return Draw(
         "MaxPool" if maximum else "AveragePool",

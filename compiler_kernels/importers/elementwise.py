@@ -52,7 +52,21 @@ def logical_not(ctx: Context) -> None:
 
 
 def where(ctx: Context) -> None:
-    ctx.bind(ctx.emit("where", [ctx.tensor(0), ctx.tensor(1), ctx.tensor(2)]))
+    """A constant condition that is one value everywhere takes its operand, where that has the shape of the result."""
+    condition, *values = (ctx.tensor(i) for i in range(3))
+    if condition.const is not None and condition.const.size and all(v.type.is_static for v in values):
+        first = bool(condition.const.reshape(-1)[0])
+        taken, other = values if first else values[::-1]
+        rank = max(condition.rank, other.rank)
+        fits = taken.rank >= rank and all(
+            d in (1, size)
+            for shape in (condition.shape, other.shape)
+            for d, size in zip(shape[::-1], taken.shape[::-1], strict=False)
+        )
+        if (condition.const == first).all() and taken.type.dtype == other.type.dtype and fits:
+            ctx.bind(taken)
+            return
+    ctx.bind(ctx.emit("where", [condition, *values]))
 
 
 def is_inf(ctx: Context) -> None:

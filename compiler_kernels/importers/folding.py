@@ -23,8 +23,11 @@ MOVES: Final = frozenset(
     "Identity Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Expand Tile Gather GatherElements GatherND"
     " ScatterND ScatterElements ConstantOfShape Where Cast CastLike Trilu EyeLike DepthToSpace SpaceToDepth".split()
 )
-EXACT: Final = frozenset("Add Sub Mul Div Sqrt Floor Ceil Round Neg Abs Min Max Mod".split())
-"""Correctly rounded in IEEE 754, so any machine gives the same value."""
+EXACT: Final = frozenset(
+    "Add Sub Mul Div Sqrt Floor Ceil Round Neg Abs Min Max Mod ReduceMax ReduceMin Equal Less LessOrEqual Greater "
+    "GreaterOrEqual IsInf IsNaN".split()
+)
+"""Correctly rounded in IEEE 754, or exact, so any machine gives the same value."""
 RANDOM: Final = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial".split())
 _GROWS: Final = {"ConstantOfShape": 0, "Expand": 1, "Tile": 1}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ class _Instance(ctypes.Structure):
         ("max_threads", ctypes.c_int),
         ("infer", ctypes.CFUNCTYPE(None)),
         ("refusal", ctypes.POINTER(ctypes.c_char_p)),
+        ("bind", ctypes.CFUNCTYPE(ctypes.c_char_p)),
     )
 
 
@@ -158,8 +159,8 @@ class Engine:
         input gives another shape, set of axes or count than the engine was compiled for.
         """
         self.set_inputs(inputs)
-        for tensor, view in zip(self.inputs, self._input_views, strict=True):
-            _guard("input", tensor, view)
+        for index, tensor in enumerate(self.inputs):
+            _guard("input", tensor, self._input(index))
         self.infer()
         if self.refusal:
             raise RefusedError(self.refusal)
@@ -182,14 +183,32 @@ class Engine:
             if tensor.name not in inputs:
                 raise UsageError(f"input {tensor.name!r} is missing: give an array of shape {tensor.shape}")
             array = np.asarray(inputs[tensor.name])
-            if array.dtype != numpy_dtype(tensor.dtype) or array.shape != tensor.shape:
+            fits = array.shape == tensor.shape or (tensor.bounded and _fits(array.shape, tensor.shape))
+            if array.dtype != numpy_dtype(tensor.dtype) or not fits:
                 raise UsageError(
                     f"input {tensor.name!r} is {array.dtype} {array.shape} where the engine takes {tensor.dtype} "
-                    f"{tensor.shape}: convert it, or compile the model for this shape"
+                    f"{'at most ' * tensor.bounded}{tensor.shape}: convert it, or compile the model for this shape"
                 )
             arrays.append(array)
-        for view, array in zip(self._input_views, arrays, strict=True):
-            view[...] = array
+        self._bind([array.shape for array in arrays])
+        for index, array in enumerate(arrays):
+            self._input(index)[...] = array
+
+    def _bind(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Tell the engine the sizes of this inference; ``UsageError`` with its sentence when it does not take them."""
+        if not self._raw.bind:
+            return
+        for index, (tensor, shape) in enumerate(zip(self.inputs, shapes, strict=True)):
+            for axis, size in enumerate(shape if tensor.bounded else ()):
+                self._raw.inputs[index].extents[axis] = size
+        problem = self._raw.bind()
+        if problem:
+            raise UsageError(f"{problem.decode('utf-8', 'replace')}; resample or crop the array")
+
+    def _input(self, index: int) -> Array:
+        """The part of an input's buffer that its present sizes use."""
+        view = self._input_views[index]
+        return _actual(self._raw.inputs[index], view) if self.inputs[index].bounded else view
 
     def infer(self) -> None:
         """One inference from the input buffers into the output buffers: no check, no guard, no copy."""
@@ -209,17 +228,11 @@ class Engine:
         """Copies of the output buffers by name, NaN canonical."""
         found: dict[str, Array] = {}
         for index, (tensor, view) in enumerate(zip(self.outputs, self._output_views, strict=True)):
-            value = self._actual(index, view).copy() if tensor.bounded else view.copy()
+            value = _actual(self._raw.outputs[index], view).copy() if tensor.bounded else view.copy()
             if DTYPES[tensor.dtype].kind == "float":
                 value[np.isnan(value)] = np.nan  # NumPy's and ml_dtypes' NaN are the canonical ones
             found[tensor.name] = value
         return found
-
-    def _actual(self, index: int, view: Array) -> Array:
-        """The part of an output's buffer that the last inference filled."""
-        extents = self._raw.outputs[index].extents
-        shape = tuple(int(extents[axis]) for axis in range(view.ndim))
-        return view.reshape(-1)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
     def _names(self) -> str:
         return ", ".join(repr(t.name) for t in self.inputs)
@@ -232,6 +245,16 @@ def load_engine(path: str | os.PathLike[str]) -> Engine:
     for this machine, ``UnsupportedError`` when the processor lacks what it was compiled for.
     """
     return Engine(Path(path))
+
+
+def _actual(raw: _Tensor, view: Array) -> Array:
+    """The part of a buffer that its extents say is in use."""
+    shape = tuple(int(raw.extents[axis]) for axis in range(view.ndim))
+    return view.reshape(-1)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
+
+
+def _fits(shape: tuple[int, ...], most: tuple[int, ...]) -> bool:
+    return len(shape) == len(most) and all(1 <= size <= bound for size, bound in zip(shape, most, strict=True))
 
 
 def _describe(raw: _Tensor) -> EngineTensor:

@@ -75,6 +75,10 @@ class Expr(Decided):
     def __repr__(self) -> str:
         return self.text
 
+    def __format__(self, spec: str) -> str:
+        """Inside a larger text an expression stands in parentheses, unless it is a symbol."""
+        return format(f"({self.text})" if _compound(self) else self.text, spec)
+
     def __hash__(self) -> int:
         return hash(self.text)
 

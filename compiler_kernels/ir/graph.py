@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Final
+from typing import Final, cast
 
-from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.dims import Expr, Size, as_dim
 from compiler_kernels.ir.dims_text import parse_dim
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.layout import Layout, parse_layout
-from compiler_kernels.ir.symbols import simplified
+from compiler_kernels.ir.symbols import interval, prover, simplified
 
 Attr = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 Dim = int | str
@@ -21,6 +23,19 @@ Dim = int | str
 ANONYMOUS: Final = "?"
 LEVELS: Final = ("l0", "frozen", "l1", "l2")
 DTYPE_BYTES: Final[Mapping[str, int]] = {name: row.nbytes for name, row in DTYPES.items()}
+
+
+_EXPRESSIONS: ContextVar[bool] = ContextVar("expressions", default=False)
+
+
+@contextmanager
+def sizes_as_expressions() -> Iterator[None]:
+    """Let ``TensorType.dims`` give expressions within the ``with`` statement: for the generators (targets/c)."""
+    token = _EXPRESSIONS.set(True)
+    try:
+        yield
+    finally:
+        _EXPRESSIONS.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +73,13 @@ class TensorType:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The shape as integers; ``ValueError`` when a dimension is symbolic."""
+        """The shape as integers; ``ValueError`` when a dimension is symbolic.
+
+        Within :func:`sizes_as_expressions` the expressions themselves: code written for integers computes with them.
+        """
         if not self.is_static:
+            if _EXPRESSIONS.get():
+                return cast(tuple[int, ...], self.extents)
             raise ValueError(f"shape {list(self.shape)} is not static")
         return tuple(int(d) for d in self.shape)
 
@@ -77,7 +97,9 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, halo and padding included."""
+        """Bytes in memory, halo and padding included; of a symbolic shape at the largest sizes in scope."""
+        if not self.is_static:
+            return prod(_most(d) for d in self.extents) * DTYPE_BYTES[self.dtype]
         elements = self.physical.elements if self.layout else self.count
         return elements * DTYPE_BYTES[self.dtype]
 
@@ -88,6 +110,11 @@ class TensorType:
             and len(self.shape) == len(other.shape)
             and all(a == b and a != ANONYMOUS for a, b in zip(self.shape, other.shape, strict=True))
         )
+
+
+def _most(size: Size) -> int:
+    """The largest value of a size for the bounds in scope."""
+    return size if isinstance(size, int) else interval(size, prover().symbols)[1]
 
 
 def _simple(dim: object) -> object:

@@ -17,7 +17,7 @@ def neutral_json(graph: Graph) -> bytes:
         "format": "cuvil-graph/1",
         "name": graph.name,
         "inputs": [
-            {"id": v.id, "name": v.name or v.id, "shape": list(v.type.dims), "dtype": v.type.dtype}
+            {"id": v.id, "name": v.name or v.id, "shape": list(v.type.shape), "dtype": v.type.dtype}
             for v in graph.inputs
         ],
         "weights": [
@@ -35,7 +35,7 @@ def neutral_json(graph: Graph) -> bytes:
                 "op": op.kind,
                 "inputs": list(op.operands),
                 "output": op.result,
-                "shape": list(op.out.dims),
+                "shape": list(op.out.shape),
                 "dtype": op.out.dtype,
                 "attrs": as_json(dict(op.attrs)),
                 "node": op.node,

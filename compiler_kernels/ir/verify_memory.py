@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.graph import ANONYMOUS, Graph, Module, Op
 
 
 def _is_main(module: Module, graph: Graph) -> bool:
@@ -32,7 +32,7 @@ def stretches(graph: Graph) -> dict[str, Stretch]:
     """Every allocation, and every part of one, by name; a part of something undefined is left out."""
     found: dict[str, Stretch] = {}
     for op in graph.ops:
-        if op.type is None or not op.type.is_static:
+        if op.type is None or ANONYMOUS in op.type.shape:
             continue
         if op.name == "tensor.alloc":
             found[op.result] = Stretch(op.result, 0, op.type.nbytes)
@@ -61,8 +61,8 @@ def buffers(module: Module, graph: Graph) -> Iterator[str]:
     home: dict[str, Stretch] = {}
     for op in graph.ops:
         if op.name == "tensor.alloc":
-            if op.type is None or not op.type.is_static:
-                yield f"tensor.alloc %{op.result} has no static shape"
+            if op.type is None or ANONYMOUS in op.type.shape:
+                yield f"tensor.alloc %{op.result} has no shape that is bounded"
         elif op.name == "tensor.part":
             room = rooms.get(op.result)
             if room is None or room.start < 0 or room.start + room.size > allocs[room.buffer].out.nbytes:

@@ -13,7 +13,6 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, transformed_weights
-from compiler_kernels.ir.bind import bind_type
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import symbols_of
 from compiler_kernels.ir.weights import WeightStore
@@ -45,18 +44,16 @@ class ChooseConvolution:
 
     def run(self, module: Module, store: WeightStore) -> PassResult:
         """Transformed weights are 16/9 (one axis: 4/3) as large, so ``prefer: size`` keeps every convolution direct.
-        Where sizes depend on symbols, the largest ones are weighed."""
-        if self.winograd == "forbid" or self.prefer == "size":
+        Where sizes depend on symbols every convolution stays direct: their kernels know no transforms."""
+        if self.winograd == "forbid" or self.prefer == "size" or symbols_of(module.meta):
             return PassResult(module, False)
         graph = module.main
         types = graph.types()
-        most = {name: bound.hi for name, bound in symbols_of(module.meta).items()}
         ops: list[Op] = []
         notes: list[dict[str, Json]] = []
         for op in graph.ops:
             form = candidate(op, types, graph)
-            largest = replace(op, type=bind_type(op.out, most)) if form else op
-            costs = {n: cost(largest, types, n) for n in (DIRECT, form)} if form else {}
+            costs = {n: cost(op, types, n) for n in (DIRECT, form)} if form else {}
             if form and costs[DIRECT] >= GAIN * costs[form]:
                 weight = graph.weight(op.operands[1])
                 assert weight is not None
@@ -64,7 +61,7 @@ class ChooseConvolution:
                 if np.all(np.isfinite(transformed_weights(form, w))):
                     op = op.with_attrs(arithmetic=form)
                     errors = measured_errors(w, form)
-                    notes.append(_note(op, form, costs, {n: products(largest, types, n) for n in costs}, errors))
+                    notes.append(_note(op, form, costs, {n: products(op, types, n) for n in costs}, errors))
             ops.append(op)
         if not notes:
             return PassResult(module, False)

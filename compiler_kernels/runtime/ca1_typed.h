@@ -93,4 +93,9 @@ CA1_INLINE double ca1_from_f16(uint16_t a)
     return a >> 15 ? -magnitude : magnitude;
 }
 
+/* Sizes known at run time. */
+CA1_INLINE int64_t cuvil_floordiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+CA1_INLINE int64_t cuvil_min(int64_t a, int64_t b) { return b < a ? b : a; }
+CA1_INLINE int64_t cuvil_max(int64_t a, int64_t b) { return b > a ? b : a; }
+
 #endif

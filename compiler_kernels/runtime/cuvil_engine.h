@@ -42,9 +42,10 @@ typedef struct {
     int finite;
     int has_lo, has_hi;
     double lo, hi;
-    /* NULL where the shape is what it says. Otherwise shape and count are bounds that the buffer has room for, and every
-     * inference writes the actual size of each axis here: the value is the buffer's first elements in row-major order. */
-    const int64_t *extents;
+    /* NULL where the shape is what it says. Otherwise shape and count are bounds that the buffer has room for, and the
+     * actual size of each axis stands here: the value is the buffer's first elements in row-major order. Of an input the
+     * host writes it, before bind; of an output bind writes it, or every inference where it depends on the data. */
+    int64_t *extents;
 } cuvil_tensor;
 
 /* One kernel call of an inference: run(begin, end, scratch) computes work items begin..end-1 of items; items are
@@ -89,6 +90,9 @@ typedef struct {
      * run-time value (a shape, axes...) is not what the engine was compiled for, and the outputs mean nothing. infer()
      * resets it; a host that runs the steps itself sets it to NULL first. */
     const char **refusal;
+    /* NULL where every input has one shape. Otherwise called after the host wrote the extents of the inputs and before
+     * infer: NULL, or the sentence that says which size the engine does not take. */
+    const char *(*bind)(void);
 } cuvil_engine;
 
 #ifdef __cplusplus

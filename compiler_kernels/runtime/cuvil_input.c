@@ -53,8 +53,17 @@ static void check_shape(const char *path, const cuvil_tensor *tensor, const cuvi
     char held[256], wanted[256];
     long count = 1;
     int same = header->rank == tensor->rank;
-    for (int axis = 0; same && axis < header->rank; axis++) same = header->shape[axis] == tensor->shape[axis];
+    for (int axis = 0; same && axis < header->rank; axis++)
+        same = tensor->extents ? header->shape[axis] >= 1 && header->shape[axis] <= tensor->shape[axis]
+                               : header->shape[axis] == tensor->shape[axis];
+    for (int axis = 0; same && tensor->extents && axis < header->rank; axis++) tensor->extents[axis] = header->shape[axis];
     if (same) return;
+    if (tensor->extents) {
+        cuvil_shape_text(held, header->shape, header->rank);
+        cuvil_shape_text(wanted, tensor->shape, tensor->rank);
+        cuvil_fail(CUVIL_USAGE, NULL, "%s has shape %s but input '%s' takes at most %s: resample or crop the array", path, held,
+                   tensor->name, wanted);
+    }
     cuvil_shape_text(held, header->shape, header->rank);
     cuvil_shape_text(wanted, tensor->shape, tensor->rank);
     for (int axis = 0; axis < header->rank; axis++)
@@ -108,8 +117,8 @@ static int read_header(const char *path, const cuvil_tensor *tensor) {
 
 void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, void *values) {
     char extra;
-    size_t size = (size_t)tensor->count * cuvil_type_of(tensor)->size;
     int descriptor = read_header(path, tensor);
+    size_t size = (size_t)cuvil_actual(tensor).count * cuvil_type_of(tensor)->size;
     size_t got = read_up_to(descriptor, path, values, size);
     if (got != size)
         cuvil_fail(CUVIL_USAGE, NULL, "%s is truncated: it holds %lu of the %lu data bytes of input '%s'; write it again with "

@@ -166,8 +166,11 @@ static void load_inputs(void) {
     for (int i = 0; i < engine->input_count; i++) {
         if (!input_path[i]) continue;
         cuvil_npy_load(input_path[i], &engine->inputs[i], engine->input_buffers[i]);
-        cuvil_guard("input", &engine->inputs[i], engine->input_buffers[i]);
+        const cuvil_tensor actual = cuvil_actual(&engine->inputs[i]);
+        cuvil_guard("input", &actual, engine->input_buffers[i]);
     }
+    const char *problem = engine->bind ? engine->bind() : NULL;
+    if (problem) cuvil_fail(CUVIL_USAGE, NULL, "%s; resample or crop the array", problem);
 }
 
 static void run(void) {

@@ -6,6 +6,7 @@ import json
 
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.parser import parse_module
+from compiler_kernels.ir.symbols import scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.buffers import AssignBuffers
 from compiler_kernels.passes.fuse import FuseElementwise
@@ -51,15 +52,21 @@ LAYOUT_PASSES: tuple[type, ...] = (AssignLayouts, LowerRecurrent, LowerProducts)
 
 def lower_to_l2(module: Module, store: WeightStore, plain: bool = False) -> Module:
     """All passes after the freeze in one call, for tools without stage records; ``plain``: row-major throughout."""
-    passes = [p for p in L1_PASSES if not (plain and isinstance(p, LAYOUT_PASSES))]
-    module, _ = run_passes(module, store, (*passes, *L2_PASSES))
+    module, _ = run_passes(module, store, (*l1_passes(module, plain), *L2_PASSES))
     return module
+
+
+def l1_passes(module: Module, plain: bool = False) -> tuple[ModulePass, ...]:
+    """The passes to L1. Layouts are for shapes known at compile time: symbolic modules stay ``plain``."""
+    plain = plain or bool(symbols_of(module.meta))
+    return tuple(p for p in L1_PASSES if not (plain and isinstance(p, LAYOUT_PASSES)))
 
 
 def _ir_l1(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["frozen_graph/frozen_graph.txt"], inputs["frozen_graph/weights.bin"])
-    module, notes = run_passes(module, store, L1_PASSES)
-    facts = as_json({"passes": [p.name for p in L1_PASSES], "statements": len(module.main.ops), "changes": notes})
+    passes = l1_passes(module)
+    module, notes = run_passes(module, store, passes)
+    facts = as_json({"passes": [p.name for p in passes], "statements": len(module.main.ops), "changes": notes})
     assert isinstance(facts, dict)
     return module_artifacts("ir_l1.txt", module, store), facts
 
@@ -67,11 +74,12 @@ def _ir_l1(inputs: Inputs, config: Config) -> Outcome:
 def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
     l1, store = read_module(inputs["ir_l1/ir_l1.txt"], inputs["ir_l1/weights.bin"])
     module, notes = run_passes(l1, store, L2_PASSES)
-    memory = memory_report(
-        next(note for note in notes if note["pass"] == PlanMemory.name),
-        parse_module(inputs["frozen_graph/frozen_graph.txt"].text),
-        l1,
-    )
+    with scope(symbols_of(l1.meta)):
+        memory = memory_report(
+            next(note for note in notes if note["pass"] == PlanMemory.name),
+            parse_module(inputs["frozen_graph/frozen_graph.txt"].text),
+            l1,
+        )
     text, weights = module_artifacts("ir_l2.txt", module, store)
     plan = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (text, weights, plan), {

@@ -29,7 +29,7 @@ def transpose(function: Graph, code: Code) -> None:
 def slice_(function: Graph, code: Code) -> None:
     op = root_of(function)
     step = strides(function.types()[op.operands[0]].dims)
-    starts, steps = op.ints("starts"), op.ints("steps")
+    starts, steps = op.extents("starts"), op.ints("steps")
     offset = sum(start * s for start, s in zip(starts, step, strict=True))
     index = linear([(f"i{a}", steps[a] * step[a]) for a in range(len(step))], offset)
     code.add(*decode(op.out.dims), f"const {c_type(op.out)} t0 = {op.operands[0]}[{index}];")
@@ -45,7 +45,7 @@ def concat(function: Graph, code: Code) -> None:
         step = strides(dims)
         index = linear([(f"i{a}", step[a]) for a in range(len(dims))], -start * step[axis])
         keyword = "if" if number == 0 else "else if"
-        if dims[axis]:
+        if dims[axis] != 0:
             code.add(f"{keyword} (i{axis} < {start + dims[axis]}) t0 = {operand}[{index}];")
         else:
             code.add(f"{keyword} (0) t0 = 0;")

@@ -12,6 +12,7 @@ from typing import Final
 
 from compiler_kernels.arithmetic.order import FEW_CHANNELS, FEW_TARGET, LEAF_TAPS, LEAF_TARGET, SumOrder, sum_order
 from compiler_kernels.arithmetic.winograd import DIRECT
+from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.graph import Graph, Op
 from compiler_kernels.targets.c.winograd import winograd
 from compiler_kernels.targets.c.writer import Code, c_number, c_type, decode, is_one, linear, loop, root_of, strides
@@ -204,7 +205,7 @@ def matmul(function: Graph, code: Code) -> None:
     code.add(f"const {ctype} t0 = sum + {c_number(0.0, op.out.dtype)};")
 
 
-def _inner_sum(code: Code, depth: int, x: str, w: str, dtype: str) -> None:
+def _inner_sum(code: Code, depth: Size, x: str, w: str, dtype: str) -> None:
     """The sum over K of a matrix product; where K is known at run time only, so is the size of a leaf (section 3.2)."""
     if isinstance(depth, int):
         chain(code, sum_order(depth, 1), (), (), None, x, w, dtype)

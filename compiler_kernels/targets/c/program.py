@@ -11,10 +11,13 @@ from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.extents import SUFFIX, extents_name
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
+from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
+from compiler_kernels.targets.c.program_sizes import bind_function, extents_of, room, size_tables
 from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
+from compiler_kernels.targets.c.sizes import is_symbolic
 from compiler_kernels.targets.c.writer import Kernel, c_number, c_string, c_type
 from compiler_kernels.targets.isa import SCALAR, Isa
 from compiler_kernels.targets.vector import emit_vector_kernel
@@ -72,7 +75,19 @@ def generate(
     ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
     best first. ``UnsupportedError`` when an operation has no kernel.
     """
-    main = module.main
+    with scope(symbols_of(module.meta)):
+        return _generate(module, store, identity, guards or {}, prefix, isas)
+
+
+def _generate(
+    module: Module,
+    store: WeightStore,
+    identity: Identity,
+    guards: Mapping[str, Guard],
+    prefix: str,
+    isas: Sequence[Isa],
+) -> Program:
+    main, symbols = module.main, symbols_of(module.meta)
     weights = pack(main, store) or bytes(64)
     arena = int(dict(module.meta).get("arena_bytes", "0"))
     note = [
@@ -83,7 +98,7 @@ def generate(
     kernels: dict[str, tuple[Kernel, ...]] = {}
     section = [*note, " * Kernels; the comment above each is the IR it implements. Compiled once per section. */"]
     for isa in isas:
-        kernels[isa.name] = tuple(emit_for(f, isa, f"{prefix}_{f.name}_{isa.name}") for f in module.graphs[1:])
+        kernels[isa.name] = tuple(emit_for(f, isa, f"{prefix}_{f.name}_{isa.name}", symbols) for f in module.graphs[1:])
         section += _kernel_section(main, module.graphs[1:], kernels[isa.name], isa, prefix)
     files["kernels.c"] = ("\n".join(section) + "\n").encode()
     scratch = max((k.scratch_floats for ks in kernels.values() for k in ks), default=0)
@@ -98,9 +113,11 @@ def generate(
         '#include "cuvil_x86.h"',
         "",
         *_shared_memory(main, prefix, arena, scratch),
+        *(size_tables(main.inputs, _named(main), symbols, prefix) if symbols else []),
         *([_hidden(f"const char *{prefix}_refusal;"), ""] if refuses else []),
         *_variants(main, isas, prefix, refuses),
-        *_description(main, identity, guards or {}, prefix, weights, arena, len(isas), scratch, refuses),
+        *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
+        *_description(main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, bool(symbols)),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
@@ -108,12 +125,10 @@ def generate(
     return Program(files, arena, kernels, max(scratch, 16) * 4)
 
 
-def emit_for(function: Graph, isa: Isa, name: str) -> Kernel:
+def emit_for(function: Graph, isa: Isa, name: str, symbols: Symbols | None = None) -> Kernel:
     """The kernel of ``function`` for ``isa``: a vector kernel where a family has one, else plain scalar code."""
-    kernel = emit_vector_kernel(function, isa, name)
-    if kernel is not None:
-        return kernel
-    return emit_kernel(function, name)
+    kernel = None if is_symbolic(function) else emit_vector_kernel(function, isa, name)
+    return kernel if kernel is not None else emit_kernel(function, name, symbols)
 
 
 def _kernel_section(
@@ -138,6 +153,7 @@ def _kernel_section(
         "",
         f"extern const unsigned char {prefix}_weights[];",
         f"extern unsigned char {prefix}_arena[];",
+        *([f"extern int64_t {prefix}_sizes[];"] if any(k.sizes for k in kernels) else []),
         *(f"extern {c_type(v.type)} {prefix}_in{n}[];" for n, v in enumerate(main.inputs)),
         *(f"extern {c_type(op.out)} {prefix}_out{n}[];" for n, op in _outputs(main)),
         "",
@@ -194,11 +210,15 @@ def _shared_memory(main: Graph, prefix: str, arena: int, scratch: int) -> list[s
     ]
     for n, v in enumerate(main.inputs):
         lines.append(
-            _hidden(f"_Alignas(64) {c_type(v.type)} {prefix}_in{n}[{max(1, v.type.count)}]; /* {_comment(v.name)} */")
+            _hidden(
+                f"_Alignas(64) {c_type(v.type)} {prefix}_in{n}[{max(1, room(v.type).count)}]; /* {_comment(v.name)} */"
+            )
         )
     for n, op in _outputs(main):
         label = _comment(op.str_("output"))
-        lines.append(_hidden(f"_Alignas(64) {c_type(op.out)} {prefix}_out{n}[{max(1, op.out.count)}]; /* {label} */"))
+        lines.append(
+            _hidden(f"_Alignas(64) {c_type(op.out)} {prefix}_out{n}[{max(1, room(op.out).count)}]; /* {label} */")
+        )
     inputs = ", ".join(f"{prefix}_in{n}" for n in range(len(main.inputs)))
     outputs = ", ".join(f"{prefix}_out{n}" for n, _ in _outputs(main))
     return [
@@ -231,6 +251,7 @@ def _steps(main: Graph, kernels: Mapping[str, Kernel], isa: Isa, prefix: str) ->
             target = buffers[op.into]
             where[op.result] = target
             arguments = [where[o] for o in op.operands if o] + [target]
+            arguments += [f"{prefix}_sizes"] if kernel.sizes else []
             arguments += (["scratch"] if kernel.scratch_floats else []) + ["begin", "end"]
             number = len(table)
             unused = "" if kernel.scratch_floats else "(void)scratch; "
@@ -282,6 +303,11 @@ def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool) -> l
     ]
 
 
+def _named(main: Graph) -> list[tuple[str, TensorType]]:
+    """The outputs a host sees, in order: without those that say the actual size of another."""
+    return [(op.str_("output"), op.out) for _, op in _outputs(main) if not op.str_("output").endswith(SUFFIX)]
+
+
 def _step_count(main: Graph) -> int:
     return sum(1 for op in main.ops if op.name.startswith("call."))
 
@@ -310,14 +336,19 @@ def _description(
     variants: int,
     scratch: int,
     refuses: bool,
+    symbolic: bool,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
-        body = [_tensor(name, ttype, guards.get(name, Guard()), extents.get(name, "0")) for name, ttype in rows]
+        short = "in" if kind == "input_table" else "out"
+        body = [
+            _tensor(name, room(t), guards.get(name, Guard()), extents.get(name) or extents_of(short, prefix, n, t))
+            for n, (name, t) in enumerate(rows)
+        ]
         return [f"static const cuvil_tensor {prefix}_{kind}[] = {{", *body, "};"]
 
     inputs = [(v.name or v.id, v.type) for v in main.inputs]
     places = {op.str_("output"): n for n, op in _outputs(main)}
-    outputs = [(op.str_("output"), op.out) for _, op in _outputs(main) if not op.str_("output").endswith(SUFFIX)]
+    outputs = _named(main)
     extents = {name: f"{prefix}_out{places[extents_name(name)]}" for name in places if extents_name(name) in places}
     strings = (
         identity.model,
@@ -338,6 +369,6 @@ def _description(
         f"    {prefix}_inputs, {prefix}_outputs,",
         f"    {variants}, {prefix}_variants, {_step_count(main)}, 0,",
         f"    {prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS},",
-        f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'},",
+        f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbolic else '0'},",
         "};",
     ]

@@ -9,10 +9,22 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
+from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Graph, Op
 from compiler_kernels.targets.c.rows import in_lanes
-from compiler_kernels.targets.c.writer import SUFFIX, Code, c_number, c_type, decode, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import (
+    SUFFIX,
+    Code,
+    c_number,
+    c_type,
+    decode,
+    is_one,
+    linear,
+    loop,
+    root_of,
+    strides,
+)
 
 _SUMS: Final = {"reduce_sum": "", "reduce_mean": "", "reduce_prod": "_product"}
 
@@ -28,7 +40,7 @@ def reduce(function: Graph, code: Code) -> None:
     code.add(*decode([dims[a] for a in kept]))
     code.add(f"const {ctype} *xb = {x} + {linear([(f'i{n}', step[a]) for n, a in enumerate(kept)])};")
     inner = strides([dims[a] for a in axes])
-    terms = [(f"({'k' if s == 1 else f'k / {s}'} % {dims[a]})", step[a]) for a, s in zip(axes, inner, strict=True)]
+    terms = [(f"({'k' if is_one(s) else f'k / {s}'} % {dims[a]})", step[a]) for a, s in zip(axes, inner, strict=True)]
     contiguous = axes == tuple(range(len(dims) - len(axes), len(dims)))
     value = "xb[k]" if contiguous else f"xb[{linear(terms)}]"
     lanes = in_lanes(op, len(dims))
@@ -49,9 +61,13 @@ def reduce(function: Graph, code: Code) -> None:
     if op.kind != "reduce_mean":
         code.add(f"const {ctype} t0 = total;")
     elif row.kind == "float":
-        code.add(f"const {ctype} t0 = total / {c_number(float(count), dtype)};")
+        code.add(f"const {ctype} t0 = total / {_divisor(count, dtype)};")
     else:
         code.add(f"const {ctype} t0 = ca1_div_{SUFFIX[dtype]}(total, ({ctype}){count});")
+
+
+def _divisor(count: Size, dtype: str) -> str:
+    return c_number(float(count), dtype) if isinstance(count, int) else f"({DTYPES[dtype].c}){count}"
 
 
 def _exact(op: Op, dtype: str, count: int, value: str, code: Code) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from compiler_kernels.ir.graph import Graph, Op
-from compiler_kernels.targets.c.writer import Code, c_float, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import Code, c_count, c_float, is_one, linear, loop, root_of, strides
 
 
 def softmax_items(function: Graph) -> int:
     op = root_of(function)
-    return op.out.count // max(1, op.out.dims[op.int_("axis")])
+    axis = op.int_("axis")
+    return prod(op.out.dims[:axis]) * prod(op.out.dims[axis + 1 :])
 
 
 def softmax(function: Graph, code: Code) -> None:
@@ -18,12 +19,12 @@ def softmax(function: Graph, code: Code) -> None:
     op = root_of(function)
     dims, axis = op.out.dims, op.int_("axis")
     size, inner = dims[axis], prod(dims[axis + 1 :])
-    base = f"i * {size}" if inner == 1 else f"(i / {inner}) * {size * inner} + i % {inner}"
-    step = "k" if inner == 1 else f"k * {inner}"
+    base = f"i * {size}" if is_one(inner) else f"(i / {inner}) * {size * inner} + i % {inner}"
+    step = "k" if is_one(inner) else f"k * {inner}"
     code.add(f"const float *row = {op.operands[0]} + {base};", f"float *out = y + {base};", "float m = row[0];")
     code.add(f"for (int k = 1; k < {size}; k++) m = ca1_max_v1(m, row[{step}]);")
     summed = f"ca1_sum_lanes({{0}}, {size}, CA1_PLAIN, 0.0f)"
-    if inner != 1 or axis != len(dims) - 1:
+    if axis != len(dims) - 1:
         summed = f"ca1_sum_positions({{0}}, {size}, {inner}, CA1_PLAIN, 0.0f)"
     if op.kind == "softmax":
         code.add(
@@ -56,12 +57,13 @@ def norm(function: Graph, code: Code) -> None:
     """Two passes: mean, then the squares of the deviations; y = fma(d * r, scale, bias). An RMS has no mean: d = x."""
     op = root_of(function)
     types = function.types()
-    dims, items = op.out.dims, norm_items(function)
-    size = prod(dims) // max(1, items)
+    dims = op.out.dims
+    per_group = dims[1] // op.int_("num_groups") if op.kind == "group_normalization" else 1
+    size = prod(dims[op.int_("axis") :]) if op.kind in BY_ROW else per_group * prod(dims[2:])
     summed = "ca1_sum_lanes(row, {n}, {what}, {shift})"
     if op.kind not in BY_ROW:
         summed = "ca1_sum_positions(row, {n}, 1, {what}, {shift})"
-    count = c_float(size)
+    count = c_count(size)
     mean = f"{summed.format(n=size, what='CA1_PLAIN', shift='0.0f')} / {count}"
     code.add(
         f"const float *row = {op.operands[0]} + i * {size};",
@@ -78,8 +80,7 @@ def norm(function: Graph, code: Code) -> None:
             bias_index = _aligned_index(types[bias].dims, dims[op.int_("axis") :], code) if bias else ""
         else:
             spatial = prod(dims[2:])
-            groups = items // dims[0]
-            code.add(f"const int ch = (i % {groups}) * {dims[1] // groups} + k / {spatial};")
+            code.add(f"const int ch = (i % {dims[1] // per_group}) * {per_group} + k / {spatial};")
             index = bias_index = "ch"
         shift = f"{bias}[{bias_index}]" if bias else "0.0f"
         code.add(f"out[k] = ca1_fmaf((row[k] - mean) * r, {scale}[{index}], {shift});")
@@ -87,14 +88,14 @@ def norm(function: Graph, code: Code) -> None:
 
 def _aligned_index(operand: tuple[int, ...], row: tuple[int, ...], code: Code) -> str:
     """Index into ``operand``, broadcast to the row's axes, for flat row position ``k``."""
-    if tuple(operand) == tuple(row):
+    if [f"{d}" for d in operand] == [f"{d}" for d in row]:
         return "k"
     lead = len(row) - len(operand)
     steps, row_steps = strides(operand), strides(row)
     terms = []
     for a, size in enumerate(operand):
-        if size != 1:
-            part = "k" if row_steps[lead + a] == 1 else f"k / {row_steps[lead + a]}"
+        if not is_one(size):
+            part = "k" if is_one(row_steps[lead + a]) else f"k / {row_steps[lead + a]}"
             terms.append((f"({part} % {row[lead + a]})", steps[a]))
     return linear(terms)
 

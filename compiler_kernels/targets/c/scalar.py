@@ -6,12 +6,14 @@ The item range is the seam for threads, for CUDA (one thread per item) and for t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
 from compiler_kernels.errors import UnsupportedError
+from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.graph import Graph
+from compiler_kernels.ir.symbols import Symbols
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c import (
@@ -30,6 +32,7 @@ from compiler_kernels.targets.c import (
     windows,
 )
 from compiler_kernels.targets.c.elementwise import body_lines
+from compiler_kernels.targets.c.sizes import declarations, is_symbolic, local_sizes, localise, most
 from compiler_kernels.targets.c.writer import Code, Kernel, c_type, decode, root_of
 
 Emitter = Callable[[Graph, Code], None]
@@ -82,40 +85,76 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
 MAX_ITEMS: Final = 2**31 - 1
 
 
-def emit_kernel(function: Graph, name: str = "") -> Kernel:
-    """C text of one L2 function. ``UnsupportedError`` for an operation or a size this generator has no kernel for."""
-    root = root_of(function)
+def emit_kernel(function: Graph, name: str = "", symbols: Symbols | None = None) -> Kernel:
+    """C text of one L2 function. ``UnsupportedError`` for an operation or a size this generator has no kernel for.
+
+    ``symbols`` are the module's, in the order of the engine's table of sizes; a function with symbolic dimensions takes
+    that table as its last argument before the item range.
+    """
     name = name or function.name
-    items = prod(root.out.dims)
+    comments = [f"/* {line.strip().replace('*/', '* /')} */" for op in function.ops for line in format_op(op)]
+    if not is_symbolic(function):
+        lines, items = _body(function)
+        return _kernel(function, name, comments, lines, _bounded(function, items))
+    local = localise(function)
+    with local_sizes(local, symbols or {}):
+        lines, count = _body(local.function)
+        items = _bounded(local.function, count)
+    clip: list[str] = [] if isinstance(count, int) else [f"const int total = {count};", "if (end > total) end = total;"]
+    head = [*declarations(local, list(symbols or {}), "\n".join([*clip, *lines])), *clip]
+    return _kernel(function, name, comments, lines, items, head or ["(void)sizes;"])
+
+
+def _bounded(function: Graph, items: Size) -> int:
+    """Most work items, for the declared sizes; refused where 32 bits cannot index a tensor."""
+    for ttype in function.types().values():
+        count = most(ttype.count)
+        if count > MAX_ITEMS:
+            raise UnsupportedError(
+                f"operator {root_of(function).kind}: a tensor of {count} elements exceeds {MAX_ITEMS}"
+            )
+    return most(items)
+
+
+def _body(function: Graph) -> tuple[list[str], Size]:
+    """The lines that compute item ``i``, and how many items there are."""
+    root = root_of(function)
     for ttype in function.types().values():
         if ttype.layout:
             raise UnsupportedError(f"operator {root.kind}: scalar code knows no layout {ttype.layout!r}")
-        if ttype.count > MAX_ITEMS:
-            raise UnsupportedError(f"operator {root.kind}: a tensor of {ttype.count} elements exceeds {MAX_ITEMS}")
     code = Code()
-    for op in function.ops:
-        code.add(*(f"/* {line.strip().replace('*/', '* /')} */" for line in format_op(op)))
+    items: Size = prod(root.out.dims)
+    if root.kind in _ROW:
+        emit, count = _ROW[root.kind]
+        items = count(function)
+        emit(function, code)
+    elif root.kind in ELEMENTWISE or root.kind == "affine":
+        lines, coordinates = body_lines(function, skip_root=False)
+        code.add(*(decode(root.out.dims) if coordinates else ()), *lines, f"y[i] = {function.ops[-1].result};")
+    elif root.kind in _POINT:
+        _POINT[root.kind](function, code)
+        lines, coordinates = body_lines(function, skip_root=True)
+        declared = any(line.lstrip().startswith("const int i0 ") for line in code.lines)
+        code.add(*(decode(root.out.dims) if coordinates and not declared else ()), *lines)
+        code.add(f"y[i] = {function.ops[-1].result};")
+    else:
+        raise UnsupportedError(f"operator {root.kind} has no kernel generator")
+    return without_unused_coordinates(code.lines), items
+
+
+def _kernel(
+    function: Graph, name: str, comments: Sequence[str], lines: Sequence[str], items: int, head: Sequence[str] = ()
+) -> Kernel:
+    code = Code()
+    code.add(*comments)
     params = "".join(f"const {c_type(v.type)} *{v.id}, " for v in function.inputs)
-    with (
-        code.block(f"CA1_DEVICE static void {name}({params}{c_type(function.ops[-1].out)} *y, int begin, int end)"),
-        code.block("for (int i = begin; i < end; i++)"),
-    ):
-        if root.kind in _ROW:
-            emit, count = _ROW[root.kind]
-            items = count(function)
-            emit(function, code)
-        elif root.kind in ELEMENTWISE or root.kind == "affine":
-            lines, coordinates = body_lines(function, skip_root=False)
-            code.add(*(decode(root.out.dims) if coordinates else ()), *lines, f"y[i] = {function.ops[-1].result};")
-        elif root.kind in _POINT:
-            _POINT[root.kind](function, code)
-            lines, coordinates = body_lines(function, skip_root=True)
-            declared = any(line.lstrip().startswith("const int i0 ") for line in code.lines)
-            code.add(*(decode(root.out.dims) if coordinates and not declared else ()), *lines)
-            code.add(f"y[i] = {function.ops[-1].result};")
-        else:
-            raise UnsupportedError(f"operator {root.kind} has no kernel generator")
-    return Kernel(name, "\n".join(without_unused_coordinates(code.lines)) + "\n", len(function.inputs), items)
+    sizes = "const int64_t *sizes, " if head else ""
+    result = c_type(function.ops[-1].out)
+    with code.block(f"CA1_DEVICE static void {name}({params}{result} *y, {sizes}int begin, int end)"):
+        code.add(*head)
+        with code.block("for (int i = begin; i < end; i++)"):
+            code.add(*lines)
+    return Kernel(name, "\n".join(code.lines) + "\n", len(function.inputs), items, sizes=bool(head))
 
 
 _COORDINATE: Final = re.compile(r"\s*const int (i\d+) = ")

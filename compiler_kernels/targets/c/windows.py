@@ -8,7 +8,7 @@ from compiler_kernels.arithmetic.order import SUM_LEAF
 from compiler_kernels.arithmetic.resize import AxisTable, resize_tables
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.products import axis_names
-from compiler_kernels.targets.c.writer import Code, c_float, decode, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import Code, c_count, c_float, decode, linear, loop, root_of, strides
 
 
 def pool(function: Graph, code: Code) -> None:
@@ -61,7 +61,7 @@ def global_pool(function: Graph, code: Code) -> None:
     count = prod(function.types()[x].dims[2:])
     code.add(f"const float *xc = {x} + i * {count};")
     if op.kind == "global_average_pool":
-        code.add(f"const float t0 = ca1_sum_positions(xc, {count}, 1, CA1_PLAIN, 0.0f) / {c_float(count)};")
+        code.add(f"const float t0 = ca1_sum_positions(xc, {count}, 1, CA1_PLAIN, 0.0f) / {c_count(count)};")
         return
     code.add("float best = -__builtin_inff();")
     code.add(f"for (int k = 0; k < {count}; k++) best = ca1_max_v1(best, xc[k]);", "const float t0 = best;")

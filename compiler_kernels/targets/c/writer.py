@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.dtypes import DTYPES, INTEGERS, numpy_dtype
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 
@@ -28,6 +29,8 @@ class Kernel:
     params: int
     items: int
     scratch_floats: int = 0
+    sizes: bool = False
+    """Takes ``const int64_t *sizes``, the engine's symbols, after ``y``."""
 
 
 def c_float(value: float) -> str:
@@ -84,6 +87,16 @@ def c_string(text: str) -> str:
     return '"' + "".join(out) + '"'
 
 
+def is_one(size: Size) -> bool:
+    """Whether ``size`` is the number 1; a size known at run time is not, even where it may be 1."""
+    return isinstance(size, int) and size == 1
+
+
+def c_count(count: Size) -> str:
+    """``count`` as a binary32 number, converted at run time where it is known only then."""
+    return c_float(count) if isinstance(count, int) else f"(float){count}"
+
+
 def strides(shape: Sequence[int]) -> list[int]:
     """Row-major strides in elements."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -93,28 +106,28 @@ def decode(shape: Sequence[int], prefix: str = "i", flat: str = "i") -> list[str
     """Declarations of the coordinates ``<prefix>0, <prefix>1...`` of flat index ``flat``."""
     lines = []
     for axis, (size, step) in enumerate(zip(shape, strides(shape), strict=True)):
-        part = flat if step == 1 else f"{flat} / {step}"
+        part = flat if is_one(step) else f"{flat} / {step}"
         if axis > 0:
             part += f" % {size}"
         lines.append(f"const int {prefix}{axis} = {part};")
     return lines
 
 
-def linear(terms: Sequence[tuple[str, int]], offset: int = 0) -> str:
+def linear(terms: Sequence[tuple[str, Size]], offset: Size = 0) -> str:
     """``a * 3 + b + 7`` without zero terms; ``0`` when nothing is left."""
-    parts = [name if factor == 1 else f"{name} * {factor}" for name, factor in terms if factor != 0]
-    if offset or not parts:
-        parts.append(str(offset))
+    parts = [name if is_one(factor) else f"{name} * {factor}" for name, factor in terms if factor != 0]
+    if offset != 0 or not parts:
+        parts.append(f"{offset}")
     return " + ".join(parts).replace("+ -", "- ")
 
 
 def broadcast_index(operand: TensorType, out: TensorType, prefix: str = "i", flat: str = "i") -> str:
     """Index of the element of ``operand`` that meets output index ``flat`` under NumPy broadcasting."""
-    if operand.dims == out.dims:
+    if operand.shape == out.shape:
         return flat
     lead = len(out.dims) - len(operand.dims)
     steps = strides(operand.dims)
-    return linear([(f"{prefix}{lead + a}", steps[a]) for a, size in enumerate(operand.dims) if size != 1])
+    return linear([(f"{prefix}{lead + a}", steps[a]) for a, size in enumerate(operand.dims) if not is_one(size)])
 
 
 def root_of(function: Graph) -> Op:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from compiler_kernels.doors.child import python_child, run_child
 from compiler_kernels.doors.converted import Converted, Sizes, stated
+from compiler_kernels.doors.tensorflow_door import convert_tensorflow, is_tensorflow
 from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Json
 
@@ -16,8 +17,8 @@ _ENTRY = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
 def is_door(spec: str) -> bool:
-    """Whether ``spec`` is no ONNX file but ``file.py:NAME`` or a ``.pt2`` program."""
-    return bool(_ENTRY.fullmatch(spec)) or Path(spec).suffix in (".py", ".pt2")
+    """Whether ``spec`` is no ONNX file but ``file.py:NAME``, a ``.pt2`` program, a Keras file or a SavedModel."""
+    return bool(_ENTRY.fullmatch(spec)) or Path(spec).suffix in (".py", ".pt2") or is_tensorflow(Path(spec))
 
 
 def source_path(spec: str) -> Path:
@@ -27,7 +28,8 @@ def source_path(spec: str) -> Path:
 
 
 def convert(spec: str, shapes: Mapping[str, Sizes] | None = None) -> Converted:
-    """The ONNX model of ``spec``: ``net.py:Net`` (class, factory or module), ``pre.py:function`` or ``net.pt2``.
+    """The ONNX model of ``spec``: ``net.py:Net`` (class, factory or module), ``pre.py:function``, ``net.pt2``,
+    ``net.keras``, ``net.h5`` or a SavedModel folder.
 
     ``shapes`` gives sizes by input name where the source leaves them open. Raises ``UsageError`` for what is not there
     or fails when executed, ``UnsupportedError`` for what cannot be translated.
@@ -38,6 +40,8 @@ def convert(spec: str, shapes: Mapping[str, Sizes] | None = None) -> Converted:
         raise UsageError(f"{spec}: name what to compile in it, as in {Path(spec).name}:Net")
     path = source_path(spec)
     name = match["name"] if match else None
+    if match is None and is_tensorflow(path):
+        return convert_tensorflow(path, given)
     source = _read(path)
     if name is not None and _kind(path, source, name) == "python":
         from compiler_kernels.doors.python_door import convert_function

@@ -1,4 +1,4 @@
-"""Operators that order, scan and mark elements: TopK, ArgMax, CumSum, OneHot, Trilu, Tile."""
+"""Operators that order, scan and mark elements: TopK, ArgMax, CumSum, OneHot, Trilu."""
 
 from __future__ import annotations
 
@@ -100,27 +100,6 @@ def trilu(ctx: Context) -> None:
     ctx.bind(ctx.emit("where", [mask, x, ctx.scalar(0, x.type.dtype)]))
 
 
-def tile(ctx: Context) -> None:
-    """A new axis before each repeated one, expanded, and merged with it."""
-    x = ctx.tensor(0)
-
-    def declared() -> list[int]:
-        return [b // a for a, b in zip(x.shape, declared_sizes(ctx, 1, "its repeats"), strict=False)]
-
-    repeats, check = ints(ctx, 1, "its repeats", declared)
-    if len(repeats) != x.rank or any(r < 0 for r in repeats):
-        ctx.at.invalid(f"repeats {list(repeats)} times along {x.rank} axes")
-    split: list[int] = []
-    wide: list[int] = []
-    for size, times in zip(x.shape, repeats, strict=True):
-        if times == 1:
-            split, wide = [*split, size], [*wide, size]
-        else:
-            split, wide = [*split, 1, size], [*wide, times, size]
-    y = ctx.expand(ctx.reshape(x, split), wide)
-    ctx.bind(check(ctx.reshape(y, [a * b for a, b in zip(x.shape, repeats, strict=True)])))
-
-
 IMPORTERS: dict[str, Callable[[Context], None]] = {
     "TopK": top_k,
     "ArgMax": arg_extreme,
@@ -129,5 +108,4 @@ IMPORTERS: dict[str, Callable[[Context], None]] = {
     "CumProd": cumulative,
     "OneHot": one_hot,
     "Trilu": trilu,
-    "Tile": tile,
 }

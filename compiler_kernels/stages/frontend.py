@@ -146,6 +146,7 @@ def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l0/ir_l0.txt"], inputs["ir_l0/weights.bin"])
     chosen = policy_from_json(inputs["source_model/policy.json"].data).numerics
     module, notes = freeze(module, store, chosen)
+    proved = prove_accesses(module)
     text, weights = module_artifacts("frozen_graph.txt", module, store)
     numerics = {
         "arithmetic": "CA-1",
@@ -158,7 +159,13 @@ def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
         Artifact("frozen_graph.json", neutral_json(module.main), JSON),
         weights,
         Artifact("numerics.json", (json.dumps(numerics, indent=1) + "\n").encode(), JSON),
-    ), {"operations": len(module.main.ops), "numerics_changes": len(notes), "arithmetic": "CA-1"}
+    ), {
+        "operations": len(module.main.ops),
+        "numerics_changes": len(notes),
+        "arithmetic": "CA-1",
+        "index_bounds_proved": proved.bounds,
+        "accesses_not_described": list(proved.undescribed),
+    }
 
 
 SOURCE_MODEL = Stage(

@@ -297,6 +297,7 @@ def _table() -> dict[str, Callable[[Space], None]]:
         "matmul": matmul,
         "matmul_integer": matmul,
         "layer_normalization": layer_normalization,
+        "rms_normalization": layer_normalization,
         "resize": whole,  # positions are cut to the input when the tables are made
         "concat": concat,
         "pad": pad,
@@ -310,16 +311,17 @@ def _table() -> dict[str, Callable[[Space], None]]:
     groups: Mapping[str, Callable[[Space], None]] = {
         "sigmoid tanh erf exp log hard_swish softplus leaky_relu elu hard_sigmoid relu neg abs sqrt reciprocal"
         " floor ceil add sub mul div min max pow prelu gelu clip cast where equal less less_or_equal greater"
-        " greater_or_equal logical_and logical_or logical_xor logical_not quantize dequantize"
-        " affine copy relayout": elementwise,
+        " greater_or_equal logical_and logical_or logical_xor logical_not quantize dequantize sin cos tan asin acos"
+        " atan sinh cosh asinh acosh atanh round sign mod is_nan is_inf bit_and bit_or bit_xor bit_not shift_left"
+        " shift_right affine copy relayout": elementwise,
         "max_pool average_pool max_pool_indices": pool,
-        "softmax log_softmax arg_max arg_min cum_sum cum_prod": along_axis,
+        "softmax log_softmax hardmax arg_max arg_min cum_sum cum_prod": along_axis,
         "batch_normalization instance_normalization group_normalization": per_channel,
-        "reduce_mean reduce_sum reduce_max reduce_min": reduction,
+        "reduce_mean reduce_sum reduce_max reduce_min reduce_prod": reduction,
         "lstm gru rnn": recurrent,
         "lstm_steps gru_steps rnn_steps": steps,
         "checked by_axes gather_nd scatter_elements scatter_nd tensor_scatter topk_indices nonzero count_nonzero"
-        " sort_rows compact non_max_suppression": whole,
+        " sort_rows compact non_max_suppression slice_at pad_by range col2im tree_ensemble multinomial": whole,
     }
     for kinds, rule in groups.items():
         rows.update(dict.fromkeys(kinds.split(), rule))

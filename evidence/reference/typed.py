@@ -53,7 +53,8 @@ def to_storage(x: Array, dtype: str) -> Array:
     target = storage(dtype)
     if target.kind in "iu":
         return to_integer(x, target)
-    return to_bfloat16(x) if target == BFLOAT16 else x.astype(target)
+    with np.errstate(over="ignore"):
+        return to_bfloat16(x) if target == BFLOAT16 else x.astype(target)
 
 
 def cast(ar: Arithmetic, node: RefNode, x: Array) -> Array:

@@ -46,7 +46,8 @@ def given(name: str, values: npt.ArrayLike, *shape: int, constant: bool = False,
     """An operand with stated values; those of a floating-point type are rounded once to it."""
     target = storage(dtype)
     exact = target.kind in "iub" or target == np.float32
-    array = np.asarray(values, dtype=target) if exact else to_storage(np.asarray(values, dtype=np.float64), dtype)
+    with np.errstate(over="ignore"):
+        array = np.asarray(values, dtype=target) if exact else to_storage(np.asarray(values, dtype=np.float64), dtype)
     named = {} if dtype == "float32" else {"dtype": dtype}
     return VectorInput(name, shape or array.shape, constant, {"bits": array_to_words(array), **named})
 

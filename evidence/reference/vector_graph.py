@@ -32,9 +32,9 @@ class GraphOf:
         self.nodes.append(RefNode(op, tuple(inputs), name, tuple(shape), self.types[name], attrs))
         return name
 
-    def same(self, op: str, *inputs: str, **attrs: Any) -> str:
+    def same(self, op: str, *inputs: str, dtype: str = "", **attrs: Any) -> str:
         """An elementwise operation: NumPy broadcasting of the operands' shapes."""
-        return self.node(op, inputs, np.broadcast_shapes(*(self.shapes[i] for i in inputs)), **attrs)
+        return self.node(op, inputs, np.broadcast_shapes(*(self.shapes[i] for i in inputs)), dtype, **attrs)
 
     def constant(self, value: Array) -> str:
         name = f"k{len(self.weights)}"
@@ -49,9 +49,14 @@ class GraphOf:
         """``name``, in float32 where it is of a half type."""
         return self.cast(name, "float32") if self.types[name] in HALVES else name
 
+    @property
+    def half(self) -> str:
+        """The first half type among the node's operands, or the empty string."""
+        return next((self.types[name] for name in self.parts.inputs if name and self.types[name] in HALVES), "")
+
     def finish(self, result: str, dtype: str = "") -> tuple[RefGraph, dict[str, Array]]:
-        """The graph whose output "y" is ``result``, rounded to a half type where ``dtype`` names one; its inputs."""
-        if dtype in HALVES:
+        """The graph whose output "y" is ``result``, a float32 one rounded to ``dtype`` if that is a half type."""
+        if dtype in HALVES and self.types[result] == "float32":
             result = self.cast(result, dtype)
         if not self.nodes or self.nodes[-1].output != result:  # an operand itself
             result = self.node("reshape", [result], self.shapes[result])

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from evidence.reference import vector_elementwise, vector_index
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import RefGraph
+from evidence.reference.vector_functions import FUNCTION_GRAPHS
 from evidence.reference.vector_graph import GraphOf
 from evidence.reference.vector_model import Array, OnnxParts
 from evidence.reference.vector_recurrent import OPERATORS, recurrent_graph
@@ -199,7 +201,11 @@ _CONVERTERS: dict[str, Callable[[Attrs, Operands], Converted]] = {
 }  # fmt: skip
 
 
-GRAPHS: dict[str, Callable[[OnnxParts], tuple[RefGraph, dict[str, Array]]]] = {}
+GRAPHS: dict[str, Callable[[OnnxParts], tuple[RefGraph, dict[str, Array]]]] = {
+    **vector_index.BUILDERS,
+    **vector_elementwise.BUILDERS,
+    **FUNCTION_GRAPHS,
+}
 """Builders of operators that are several nodes, by ONNX name; a family of vectors adds its own."""
 
 
@@ -242,8 +248,11 @@ def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
     """
     if parts.op_type in OPERATORS:
         return recurrent_graph(parts)
-    if parts.op_type in GRAPHS:
-        return GRAPHS[parts.op_type](parts)
+    if parts.op_type == "MaxPool" and parts.output_index:
+        return vector_index.pool_indices(parts)
+    build = vector_elementwise.typed_builder(parts) or GRAPHS.get(parts.op_type)
+    if build is not None:
+        return build(parts)
     if parts.op_type in SHAPE_GRAPHS and not _static(parts):
         return SHAPE_GRAPHS[parts.op_type](parts)
     arrays = {**parts.graph_inputs, **parts.initializers}
@@ -261,7 +270,7 @@ def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
         axis = parts.attributes.get("axis", 1) % len(shape)
         flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
         rows = graph.node(op, [graph.node("reshape", [first], flat)], flat, axis=1)
-        return graph.finish(graph.node("reshape", [rows], shape), parts.output_dtype)
+        return graph.finish(graph.node("reshape", [rows], shape), graph.half)
     types = [graph.types[name] for name in names if name]
     result = graph.node(op, names, shape, _result_type(op, attrs, types), **attrs)
-    return graph.finish(result, parts.output_dtype if op not in _MOVES else "")
+    return graph.finish(result, graph.half if op not in _MOVES else "")

@@ -19,6 +19,9 @@ import numpy as np
 
 from evidence.reference import (
     vector_cases,
+    vector_cases_elementwise,
+    vector_cases_functions,
+    vector_cases_index,
     vector_cases_more,
     vector_cases_recurrent,
     vector_cases_shapes,
@@ -81,6 +84,8 @@ def cases() -> Iterator[Case]:
         vector_cases_more.reductions, vector_cases_more.softmaxes, vector_cases_more.norms,
         vector_cases_more.elementwise, vector_cases_more.resizes, vector_cases_more.movement,
         vector_cases_winograd.winograd, vector_cases_recurrent.recurrent, vector_cases_shapes.shapes,
+        vector_cases_index.index, vector_cases_elementwise.elementwise,
+        vector_cases_functions.functions,
     ):  # fmt: skip
         yield from family()
 
@@ -180,6 +185,8 @@ def _product_size(vector: Vector, arrays: dict[str, Array]) -> tuple[int, int]:
 
 def _sum_size(vector: Vector, arrays: dict[str, Array]) -> tuple[int, bool] | None:
     """(elements, in lanes) where the operator is one plain sum over whole axes."""
+    if not vector.inputs:
+        return None
     x = arrays[vector.inputs[0].name]
     if vector.op_type == "GlobalAveragePool":
         return math.prod(x.shape[2:]), False

@@ -19,8 +19,8 @@ from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import ALLOCATORS
 from compiler_kernels.toolchain.elf import read_sections
 from cuvil_assets.chain import BUILD_PROOF
-from cuvil_assets.execution import Build, difference
-from evidence.reference import load_graph
+from cuvil_assets.execution import Build, difference, error_sentence
+from evidence.reference import graph_bounds, load_graph
 from evidence.verify import verify_engine
 
 
@@ -59,7 +59,9 @@ def ir_round_trip(build: Build, result: StageResult) -> Outcome:
 
 def independent_reader(build: Build, result: StageResult) -> Outcome:
     """The independent reference reads the frozen graph, and finds as many operations as the text form has."""
-    graph = load_graph(result.artifact("frozen_graph.json").data, result.artifact("weights.bin").data)
+    data = result.artifact("frozen_graph.json").data
+    least = {name: sizes[0] for name, sizes in graph_bounds(data).items()}
+    graph = load_graph(data, result.artifact("weights.bin").data, least)
     listed = len(parse_module(result.principal.text).main.ops)
     same = len(graph.nodes) == listed
     return Outcome(same, f"the independent reader finds {len(graph.nodes)} operations, the text form has {listed}")
@@ -126,6 +128,18 @@ def bits_equal(build: Build, result: StageResult) -> Outcome:
     return Outcome(True, f"{report['compared_values']} values on {report['inputs']} inputs equal bit for bit")
 
 
+def error_within_limit(build: Build, result: StageResult) -> Outcome:
+    """No tensor's rms error against binary64 passes the policy's multiple of onnxruntime's."""
+    errors = json.loads(result.principal.data)["errors"]
+    if errors["beyond_limit"]:
+        return Outcome(False, error_sentence(result.facts, build.request.engine_name))
+    compared = errors["summary"]["compared_tensors"]
+    if not compared:
+        return Outcome(True, "not compared: onnxruntime is not installed, or shows no tensor to compare")
+    largest, limit = errors["summary"]["rms_ratio_largest"], errors["limit"]
+    return Outcome(True, f"{compared} tensors, the largest {largest:.3g} times onnxruntime's (limit {limit})")
+
+
 def proof_verifies(build: Build, result: StageResult) -> Outcome:
     """The proof verifies offline beside the engine of this build, against the trust root of this home."""
     engine = build.records.read("engine").result.principal
@@ -148,6 +162,6 @@ CHECKS: dict[str, dict[str, Check]] = {
     "generated_source": {"no_allocation": no_allocation},
     "engine": {"no_allocator_linked": no_allocator_linked, "static_executable": static_executable},
     "budget": {"within_budget": within_budget},
-    "equivalence": {"bits_equal": bits_equal},
+    "equivalence": {"bits_equal": bits_equal, "error_within_limit": error_within_limit},
     BUILD_PROOF: {"proof_verifies": proof_verifies},
 }

@@ -99,6 +99,8 @@ def _proof(build: Build) -> tuple[Action, Callable[[], StageResult]]:
     facts = upstream["equivalence"].result.facts
     if facts["verdict"] == "failed":
         raise VerificationFailed("equivalence", difference(facts, request.engine_name))
+    if facts["errors_beyond_limit"]:
+        raise VerificationFailed("error-beyond-limit", error_sentence(facts, request.engine_name))
     keys = load_keys(build.home.root)
     signers = {signer.algorithm: key_id(signer.spki) for signer in keys.signers}
     arguments: dict[str, Json] = {
@@ -126,6 +128,18 @@ def _proof(build: Build) -> tuple[Action, Callable[[], StageResult]]:
             raise RefusedError(f"the records of this build do not make a proof: {error}; build again") from error
 
     return action, work
+
+
+def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:
+    """The sentence for a model whose error passes the policy's multiple of onnxruntime's."""
+    beyond = facts["errors_beyond_limit"]
+    assert isinstance(beyond, dict)
+    worst = max(beyond, key=lambda name: float(str(beyond[name])))
+    return (
+        f"{engine_name} is not delivered: the rms error of {len(beyond)} tensors against binary64 passes "
+        f"{facts['errors_limit']} times onnxruntime's, most at {worst!r} with {float(str(beyond[worst])):.3g} times; "
+        "try numerics.winograd: forbid, more --equivalence-inputs, or set numerics.max_error_ratio in the policy"
+    )
 
 
 def difference(facts: Mapping[str, Json], engine_name: str) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -23,27 +25,31 @@ from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.targets.registry import resolve_target, runner
 from evidence.error_statistics import ErrorTable
 from evidence.peer import OnnxRuntimePeer
-from evidence.reference import RefGraph, load_graph, run
+from evidence.reference import RefGraph, graph_bounds, load_graph, run
 from evidence.steering_inputs import steering_inputs
 from evidence.test_inputs import SPECIAL_INPUTS, make_inputs
 
 Array = npt.NDArray[Any]
 WORK_BUDGET: Final = 300_000_000
 """Multiply-adds the reference may spend in a build; it decides how many inputs are tried (1 to 64)."""
+LONGEST: Final = 4
+"""A further choice of sizes is tried up to this many times the work of a build without symbols."""
 TIMEOUT_SECONDS: Final = 600
 
 
 def multiply_adds(graph: RefGraph) -> int:
     """Multiply-adds of one inference: the sums of products of the graph."""
     total = 0
+    shapes = {t.id: t.shape for t in graph.inputs} | {k: w.shape for k, w in graph.weights.items()}
+    shapes |= {n.output: n.shape for n in graph.nodes}
     for node in graph.nodes:
-        if node.op == "conv":
-            total += prod(node.shape) * prod(graph.weights[node.inputs[1]].shape[1:])
+        if node.op in ("conv", "conv_integer"):
+            total += prod(node.shape) * prod(shapes[node.inputs[1]][1:])
         elif node.op == "conv_transpose":
-            w = graph.weights[node.inputs[1]].shape
+            w = shapes[node.inputs[1]]
             total += prod(node.shape) * w[0] * prod(w[2:])
-        elif node.op in ("gemm", "matmul") and node.inputs[1] in graph.weights:
-            total += prod(node.shape) * graph.weights[node.inputs[1]].shape[0]
+        elif node.op in ("gemm", "matmul", "matmul_integer"):
+            total += prod(node.shape) * shapes[node.inputs[0]][0 if node.attrs.get("trans_a") else -1]
         else:
             total += prod(node.shape)
     return total
@@ -100,35 +106,78 @@ def words(values: Array) -> npt.NDArray[Any]:
     return bits
 
 
-def _equivalence(inputs: Inputs, config: Config) -> Outcome:
-    frozen = load_graph(inputs["frozen_graph/frozen_graph.json"].data, inputs["frozen_graph/weights.bin"].data)
-    source = load_graph(inputs["ir_l0/ir_l0.json"].data, inputs["ir_l0/weights.bin"].data)
+@dataclass(frozen=True)
+class Trial:
+    """The graphs at one choice of sizes (nothing where the shapes are fixed) with the inputs to try there."""
+
+    sizes: Mapping[str, int]
+    frozen: RefGraph
+    source: RefGraph
+    sets: list[dict[str, Array]]
+
+
+def size_choices(bounds: Mapping[str, range]) -> list[dict[str, int]]:
+    """Sizes to try: all smallest, all largest, and per symbol one in the middle with the others smallest."""
+    if not bounds:
+        return [{}]
+    least = {name: allowed[0] for name, allowed in bounds.items()}
+    middles = [{**least, name: allowed[len(allowed) // 2]} for name, allowed in bounds.items()]
+    choices = [least, *middles, {name: allowed[-1] for name, allowed in bounds.items()}]
+    return [one for n, one in enumerate(choices) if one not in choices[:n]]
+
+
+def _trials(inputs: Inputs, config: Config) -> tuple[list[Trial], list[dict[str, int]]]:
+    """What to try, and the choices of sizes left out because the reference would need too long."""
     policy = policy_from_json(inputs["source_model/policy.json"].data)
+    ranges = {name: guard.range for name, guard in policy.inputs.items()}
+    wanted = config["equivalence_inputs"]
+    trials: list[Trial] = []
+    skipped = []
+    for sizes in size_choices(graph_bounds(inputs["frozen_graph/frozen_graph.json"].data)):
+        frozen = load_graph(
+            inputs["frozen_graph/frozen_graph.json"].data, inputs["frozen_graph/weights.bin"].data, sizes
+        )
+        if trials and multiply_adds(frozen) > LONGEST * WORK_BUDGET:
+            skipped.append(sizes)
+            continue
+        count = wanted if isinstance(wanted, int) and wanted > 0 else automatic_count(frozen)
+        shapes = {t.name: t.shape for t in frozen.inputs}
+        dtypes = {t.name: t.dtype for t in frozen.inputs}
+        made = make_inputs(shapes, ranges, count, seed=20261130 + len(trials), dtypes=dtypes)
+        source = load_graph(inputs["ir_l0/ir_l0.json"].data, inputs["ir_l0/weights.bin"].data, sizes)
+        trials.append(Trial(sizes, frozen, source, [{**one, **steering_inputs(frozen)} for one in made]))
+    return trials, skipped
+
+
+def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     target = resolve_target(str(config["target"]))
     prefix = runner(target)
-    wanted = config["equivalence_inputs"]
-    count = wanted if isinstance(wanted, int) and wanted > 0 else automatic_count(frozen)
-    shapes = {t.name: t.shape for t in frozen.inputs}
-    bounds = {name: guard.range for name, guard in policy.inputs.items()}
-    steering = steering_inputs(frozen)
-    made = make_inputs(shapes, bounds, count, seed=20261130, dtypes={t.name: t.dtype for t in frozen.inputs})
-    sets = [{**one, **steering} for one in made]
+    trials, skipped = _trials(inputs, config)
     peer = None
     if config["onnxruntime"] is not None:
-        peer = OnnxRuntimePeer(inputs["source_model/model.onnx"].data, shapes)
-    report = _compare(frozen, source, sets, inputs["engine/inference-engine.bin"].data, prefix, peer)
+        peer = OnnxRuntimePeer(inputs["source_model/model.onnx"].data)
+    found = _compare(trials, inputs["engine/inference-engine.bin"].data, prefix, peer)
+    report = found.report(prefix)
+    limit = policy_from_json(inputs["source_model/policy.json"].data).numerics.max_error_ratio
+    beyond = found.errors.beyond(limit) if limit is not None else {}
     report["target"] = target.triple
     report["onnxruntime"] = config["onnxruntime"]
     report["grade"] = _grade(prefix)
-    data = (json.dumps(as_json(report), indent=1) + "\n").encode()
+    if trials[0].sizes:
+        report["sizes"] = [as_json({"tried": t.sizes, "inputs": len(t.sets)}) for t in trials]
+        report["sizes_not_tried"] = [as_json(one) for one in skipped]
     errors = report["errors"]
     assert isinstance(errors, dict)
+    errors |= {"limit": limit, "beyond_limit": beyond}
+    data = (json.dumps(as_json(report), indent=1) + "\n").encode()
     facts: dict[str, Json] = {
         "verdict": report["verdict"],
         "grade": report["grade"],
-        "inputs": count,
+        "inputs": report["inputs"],
         "differing_values": report["differing_values"],
         "errors": errors["summary"],
+        "errors_limit": limit,
+        "errors_beyond_limit": beyond,
     }
     return (Artifact("equivalence.json", data, "application/json"),), facts
 
@@ -139,67 +188,90 @@ def _grade(prefix: tuple[str, ...] | None) -> str:
     return f"executed under {Path(prefix[0]).name}" if prefix else "executed natively"
 
 
+@dataclass
+class _Comparison:
+    """Running totals over all trials."""
+
+    errors: ErrorTable = field(default_factory=ErrorTable)
+    differing: int = 0
+    compared: int = 0
+    first: Json = None
+    digests: list[Json] = field(default_factory=list)
+    count: int = 0
+
+    def measure(
+        self, trial: Trial, one: dict[str, Array], values: dict[str, Array], peer: OnnxRuntimePeer | None
+    ) -> None:
+        """Errors of every tensor against binary64, beside the peer's."""
+        wide = run(trial.source, one, "float64", keep="all")
+        others = peer.run(one) if peer is not None else {}
+        truth = {n.tensor: v for n, v in _by_node(trial.source, wide)}
+        for node in trial.frozen.nodes:
+            tensor = node.tensor
+            real = node.dtype in ("float32", "float64", "float16")
+            if tensor and real and tensor in truth and truth[tensor].shape == values[node.output].shape:
+                other = others.get(tensor)
+                usable = other if other is not None and other.shape == values[node.output].shape else None
+                self.errors.add(tensor, node.op, truth[tensor], values[node.output], usable)
+
+    def outputs(self, trial: Trial, values: dict[str, Array], produced: dict[str, Array] | None) -> None:
+        """Engine outputs (``None``: not executed) against the reference's, bit by bit."""
+        for value_id, name in trial.frozen.outputs:
+            expected = np.ascontiguousarray(values[value_id])
+            digest = {"input": self.count, "output": name, "sha3_512": sha3_512_hex(expected.tobytes())}
+            self.digests.append(as_json(digest))
+            if produced is None:
+                continue
+            wanted, got = words(expected), words(output_file_stem(produced, name))
+            wrong = np.flatnonzero(got != wanted) if got.shape == wanted.shape else np.arange(wanted.size)
+            self.compared += expected.size
+            self.differing += wrong.size
+            if wrong.size and self.first is None:
+                at = int(wrong[0])
+                self.first = {
+                    "input": self.count,
+                    "output": name,
+                    "index": at,
+                    "engine": f"0x{int(got[at]):0{2 * got.itemsize}x}" if at < got.size else "absent",
+                    "reference": f"0x{int(wanted[at]):0{2 * wanted.itemsize}x}",
+                }
+
+    def report(self, prefix: tuple[str, ...] | None) -> dict[str, Json]:
+        verdict = "not executed" if prefix is None else ("failed" if self.differing else "passed")
+        errors = self.errors
+        return {
+            "format": "cuvil-equivalence/1",
+            "arithmetic": "CA-1",
+            "verdict": verdict,
+            "inputs": self.count,
+            "compared_values": self.compared,
+            "differing_values": self.differing,
+            "first_difference": self.first,
+            "reference_outputs": self.digests,
+            "errors": {
+                "against": "binary64 run of the L0 graph",
+                "summary": errors.summary(),
+                "tensors": errors.to_json(),
+            },
+        }
+
+
 def _compare(
-    frozen: RefGraph,
-    source: RefGraph,
-    sets: list[dict[str, Array]],
-    engine: bytes,
-    prefix: tuple[str, ...] | None,
-    peer: OnnxRuntimePeer | None,
-) -> dict[str, Json]:
-    table = ErrorTable()
-    differing = compared = 0
-    first_difference: Json = None
-    digests: list[Json] = []
-    by_tensor = {node.tensor: node for node in frozen.nodes if node.tensor}
+    trials: list[Trial], engine: bytes, prefix: tuple[str, ...] | None, peer: OnnxRuntimePeer | None
+) -> _Comparison:
+    found = _Comparison()
     with tempfile.TemporaryDirectory(prefix="cuvil-equivalence-") as directory:
         runner_ = EngineRunner(engine, prefix, Path(directory)) if prefix is not None else None
-        for index, one in enumerate(sets):
-            values = run(frozen, one, "ca1", keep="all")
-            # The special inputs (constant images, extremes) are for bits; as error statistics they would count one
-            # rounding thousands of times.
-            measured = by_tensor if index >= SPECIAL_INPUTS or len(sets) <= SPECIAL_INPUTS else {}
-            others = peer.run(one) if peer is not None and measured else {}
-            wide = run(source, one, "float64", keep="all") if measured else {}
-            truth = {n.tensor: v for n, v in _by_node(source, wide)}
-            for tensor, node in measured.items():
-                real = node.dtype in ("float32", "float64", "float16")
-                if real and tensor in truth and truth[tensor].shape == values[node.output].shape:
-                    other = others.get(tensor)
-                    usable = other if other is not None and other.shape == values[node.output].shape else None
-                    table.add(tensor, node.op, truth[tensor], values[node.output], usable)
-            produced = runner_.run(dict(one)) if runner_ is not None else {}
-            for value_id, name in frozen.outputs:
-                expected = np.ascontiguousarray(values[value_id])
-                digests.append({"input": index, "output": name, "sha3_512": sha3_512_hex(expected.tobytes())})
-                if runner_ is None:
-                    continue
-                wanted = words(expected)
-                got = words(output_file_stem(produced, name))
-                wrong = np.flatnonzero(got != wanted) if got.shape == wanted.shape else np.arange(wanted.size)
-                compared += expected.size
-                differing += wrong.size
-                if wrong.size and first_difference is None:
-                    at = int(wrong[0])
-                    first_difference = {
-                        "input": index,
-                        "output": name,
-                        "index": at,
-                        "engine": f"0x{int(got[at]):0{2 * got.itemsize}x}" if at < got.size else "absent",
-                        "reference": f"0x{int(wanted[at]):0{2 * wanted.itemsize}x}",
-                    }
-    verdict = "not executed" if prefix is None else ("failed" if differing else "passed")
-    return {
-        "format": "cuvil-equivalence/1",
-        "arithmetic": "CA-1",
-        "verdict": verdict,
-        "inputs": len(sets),
-        "compared_values": compared,
-        "differing_values": differing,
-        "first_difference": first_difference,
-        "reference_outputs": digests,
-        "errors": {"against": "binary64 run of the L0 graph", "summary": table.summary(), "tensors": table.to_json()},
-    }
+        for trial in trials:
+            for index, one in enumerate(trial.sets):
+                values = run(trial.frozen, one, "ca1", keep="all")
+                # The special inputs (constant images, extremes) are for bits; as error statistics they would count one
+                # rounding thousands of times.
+                if index >= SPECIAL_INPUTS or len(trial.sets) <= SPECIAL_INPUTS:
+                    found.measure(trial, one, values, peer)
+                found.outputs(trial, values, runner_.run(dict(one)) if runner_ is not None else None)
+                found.count += 1
+    return found
 
 
 def _by_node(graph: RefGraph, values: dict[str, Array]) -> list[tuple[Any, Array]]:

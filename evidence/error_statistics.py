@@ -77,20 +77,38 @@ class ErrorTable:
             found.append(entry)
         return found
 
-    def summary(self) -> dict[str, Json]:
-        """Ratios of rms errors, ours over onnxruntime's: per tensor, small tensors pooled (each by its own scale)."""
-        ratios: dict[str, float] = {}
+    def ratios(self) -> dict[str, tuple[float, int]]:
+        """Ratio of rms errors, ours over onnxruntime's, and how many values it rests on: per tensor, small tensors
+        pooled (each by its own scale)."""
+        ratios: dict[str, tuple[float, int]] = {}
         pooled_ours = pooled_peer = 0.0
+        pooled = 0
         for row in self.rows.values():
             if not row.peer_seen or not row.count or row.scale == 0.0:
                 continue
             if row.elements < POOL_BELOW:
                 pooled_ours += row.ours_squares / row.scale**2
                 pooled_peer += row.peer_squares / row.scale**2
+                pooled += row.count
             elif row.peer_squares > 0.0 and row.ours_squares > 0.0:
-                ratios[row.tensor] = float(np.sqrt(row.ours_squares / row.peer_squares))
+                ratios[row.tensor] = (float(np.sqrt(row.ours_squares / row.peer_squares)), row.count)
         if pooled_peer > 0.0 and pooled_ours > 0.0:
-            ratios["(tensors under 1000 elements, pooled)"] = float(np.sqrt(pooled_ours / pooled_peer))
+            ratios[f"(tensors under {POOL_BELOW} elements, pooled)"] = (
+                float(np.sqrt(pooled_ours / pooled_peer)),
+                pooled,
+            )
+        return ratios
+
+    def beyond(self, limit: float) -> dict[str, Json]:
+        """Tensors whose ratio passes ``limit`` by more than chance explains: a ratio of two rms values of n values
+        each scatters by about 1 / sqrt(n), of which four are allowed."""
+        return {
+            name: ratio for name, (ratio, count) in self.ratios().items() if ratio > limit * (1 + 4 / np.sqrt(count))
+        }
+
+    def summary(self) -> dict[str, Json]:
+        """How many tensors were compared with onnxruntime's, the geometric mean and the largest of their ratios."""
+        ratios = {name: ratio for name, (ratio, _) in self.ratios().items()}
         if not ratios:
             return {"compared_tensors": 0}
         worst = max(ratios, key=lambda name: ratios[name])

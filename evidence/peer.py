@@ -23,7 +23,7 @@ def peer_version() -> str | None:
 class OnnxRuntimePeer:
     """Two sessions of one model on one thread: as users run it, and with every tensor exposed."""
 
-    def __init__(self, model: bytes, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, model: bytes) -> None:
         import onnx
         import onnxruntime
 

@@ -6,16 +6,19 @@ import json
 
 from compiler_kernels.ir.extents import model_outputs
 from compiler_kernels.ir.graph import Graph
+from compiler_kernels.ir.symbols import Symbols
 from compiler_kernels.ir.weights import layout
 from compiler_kernels.stage import Json, as_json
 
 
-def neutral_json(graph: Graph) -> bytes:
-    """``frozen_graph.json`` of a static graph; weights by their offset in ``weights.bin``."""
+def neutral_json(graph: Graph, symbols: Symbols | None = None) -> bytes:
+    """``frozen_graph.json`` of a graph; weights by their offset in ``weights.bin``, sizes that depend on ``symbols`` as
+    texts."""
     offsets, _ = layout(graph.weights)
     document: dict[str, Json] = {
         "format": "cuvil-graph/1",
         "name": graph.name,
+        **({"symbols": {name: str(bound) for name, bound in symbols.items()}} if symbols else {}),
         "inputs": [
             {"id": v.id, "name": v.name or v.id, "shape": list(v.type.shape), "dtype": v.type.dtype}
             for v in graph.inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -19,4 +19,9 @@ class Numerics(Section):
     winograd: Literal["allow", "forbid"] = Field(
         default="allow",
         description="Whether a convolution may be computed in a Winograd form (docs/arithmetic.md, 3.6).",
+    )
+    max_error_ratio: Annotated[float, Field(gt=0, le=1000)] | None = Field(
+        default=1.1,
+        description="A build fails where the rms error of a tensor against binary64 passes this multiple of "
+        "onnxruntime's; null: measured, but no reason to fail.",
     )

@@ -115,7 +115,7 @@ def _ir_l0(inputs: Inputs, config: Config) -> Outcome:
         }
     )
     assert isinstance(facts, dict)
-    neutral = Artifact("ir_l0.json", neutral_json(module.main), JSON)
+    neutral = Artifact("ir_l0.json", neutral_json(module.main, symbols_of(module.meta)), JSON)
     return (*module_artifacts("ir_l0.txt", module, store), neutral), facts
 
 
@@ -156,7 +156,7 @@ def _frozen_graph(inputs: Inputs, config: Config) -> Outcome:
     }
     return (
         text,
-        Artifact("frozen_graph.json", neutral_json(module.main), JSON),
+        Artifact("frozen_graph.json", neutral_json(module.main, symbols_of(module.meta)), JSON),
         weights,
         Artifact("numerics.json", (json.dumps(numerics, indent=1) + "\n").encode(), JSON),
     ), {

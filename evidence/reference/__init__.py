@@ -6,7 +6,7 @@ library and shares no code with the compiler it checks.
 """
 
 from evidence.reference.errors import ReferenceError
-from evidence.reference.graph import RefGraph, RefNode, RefTensor, load_graph
+from evidence.reference.graph import RefGraph, RefNode, RefTensor, graph_bounds, load_graph
 from evidence.reference.interpreter import OPERATORS, run
 
-__all__ = ["OPERATORS", "RefGraph", "RefNode", "RefTensor", "ReferenceError", "load_graph", "run"]
+__all__ = ["OPERATORS", "RefGraph", "RefNode", "RefTensor", "ReferenceError", "graph_bounds", "load_graph", "run"]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evidence.reference.errors import ReferenceError
+from evidence.reference.sizes import at_sizes, bounds_of
 
 FORMAT = "cuvil-graph/1"
 Array = npt.NDArray[Any]
@@ -69,8 +70,13 @@ def _known(dtype: str) -> str:
     return dtype
 
 
-def load_graph(json_bytes: bytes, weights_bytes: bytes) -> RefGraph:
-    """Read ``frozen_graph.json`` and ``weights.bin``.
+def graph_bounds(json_bytes: bytes) -> dict[str, range]:
+    """Sizes that each symbol of ``frozen_graph.json`` may take; empty for a graph without symbols."""
+    return bounds_of(json.loads(json_bytes))
+
+
+def load_graph(json_bytes: bytes, weights_bytes: bytes, sizes: Mapping[str, int] | None = None) -> RefGraph:
+    """Read ``frozen_graph.json`` and ``weights.bin``; a graph with symbols at the given ``sizes``.
 
     Raises :class:`ReferenceError` for another format, a weight outside the file or whose SHA3-512 differs, and a
     missing field.
@@ -79,6 +85,7 @@ def load_graph(json_bytes: bytes, weights_bytes: bytes) -> RefGraph:
         document = json.loads(json_bytes)
         if document["format"] != FORMAT:
             raise ReferenceError(f"frozen graph: format is {document['format']!r}; this reference reads {FORMAT!r}")
+        document = at_sizes(document, sizes or {})
         return RefGraph(
             name=document["name"],
             inputs=tuple(

@@ -189,6 +189,13 @@ def per_channel(s: Space) -> None:
             s.touch(operand, [s.i(1)])
 
 
+def affine(s: Space) -> None:
+    """x, and a factor and a summand per channel."""
+    s.touch(0, _coordinates(s))
+    s.touch(1, [s.i(1)])
+    s.touch(2, [s.i(1)])
+
+
 def layer_normalization(s: Space) -> None:
     axis, x = s.op.int_("axis"), s.shape(0)
     s.touch(0, [*(s.i(a) for a in range(axis)), *(s.over(f"k{a}", d) for a, d in enumerate(x[axis:]))])
@@ -298,6 +305,7 @@ def _table() -> dict[str, Callable[[Space], None]]:
         "matmul_integer": matmul,
         "layer_normalization": layer_normalization,
         "rms_normalization": layer_normalization,
+        "affine": affine,
         "resize": whole,  # positions are cut to the input when the tables are made
         "concat": concat,
         "pad": pad,
@@ -313,7 +321,7 @@ def _table() -> dict[str, Callable[[Space], None]]:
         " floor ceil add sub mul div min max pow prelu gelu clip cast where equal less less_or_equal greater"
         " greater_or_equal logical_and logical_or logical_xor logical_not quantize dequantize sin cos tan asin acos"
         " atan sinh cosh asinh acosh atanh round sign mod is_nan is_inf bit_and bit_or bit_xor bit_not shift_left"
-        " shift_right affine copy relayout": elementwise,
+        " shift_right copy relayout": elementwise,
         "max_pool average_pool max_pool_indices": pool,
         "softmax log_softmax hardmax arg_max arg_min cum_sum cum_prod": along_axis,
         "batch_normalization instance_normalization group_normalization": per_channel,

@@ -58,7 +58,8 @@ def _wanted(
         yield inputs[3], list(axes)
         yield inputs[1], [0] * count + [node.shape[a] - x[a] for a in axes]
     elif node.op == "range":
-        yield from zip(inputs[:3], ([0], [node.shape[0]], [1]), strict=True)
+        for operand, value in zip(inputs[:3], (0, node.shape[0], 1), strict=True):
+            yield operand, [value]
     elif node.op == "col2im":
         yield inputs[1], list(_block(node, shapes[inputs[0]]))
 

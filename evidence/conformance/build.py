@@ -24,8 +24,9 @@ _TIMEOUT: Final = 600.0
 
 # The program takes the number of the first engine to run, so that it can go on behind one that crashed. On standard
 # input: for each engine and input, the number of bytes and the bytes. On standard output, for each engine, a frame:
-# "CVF1", engine, number of outputs (-1: an input has another size); for each output, the length of its name and the
-# name, element type, rank, shape, number of bytes, bytes. All numbers are 64-bit little-endian.
+# "CVF1", engine, number of outputs (-1: an input has another size; -2: the engine refused, and the length of its
+# sentence and the sentence follow); for each output, the length of its name and the name, element type, rank, shape,
+# number of bytes, bytes. All numbers are 64-bit little-endian.
 MAIN: Final = """static void put(long long value) { fwrite(&value, 8, 1, stdout); }
 static int take(const cuvil_engine *engine) {
     int good = 1;
@@ -63,10 +64,15 @@ int main(int argc, char **argv) {
         const cuvil_engine *engine = engines[e];
         const int good = take(engine);
         if (good) engine->infer();
+        const char *refusal = good && engine->refusal ? *engine->refusal : NULL;
         fwrite("CVF1", 1, 4, stdout);
         put(e);
-        put(good ? engine->output_count : -1);
-        for (int n = 0; good && n < engine->output_count; n++) give(engine, n);
+        put(refusal ? -2 : good ? engine->output_count : -1);
+        if (refusal) {
+            put((long long)strlen(refusal));
+            fputs(refusal, stdout);
+        }
+        for (int n = 0; good && !refusal && n < engine->output_count; n++) give(engine, n);
         if (fflush(stdout)) return 3;
     }
     return 0;

@@ -37,14 +37,19 @@ class _Reader:
         return int(struct.unpack("<q", self.take(8))[0])
 
 
-def read_frames(data: bytes) -> list[dict[str, Array] | None]:
-    """Outputs by name of each engine whose frame is complete (``None``: it refused the size of an input)."""
-    reader, found = _Reader(data), []
+def read_frames(data: bytes) -> list[dict[str, Array] | Stopped | None]:
+    """Outputs by name of each engine whose frame is complete (``Stopped``: it refused a run-time shape; ``None``: the
+    size of an input)."""
+    reader = _Reader(data)
+    found: list[dict[str, Array] | Stopped | None] = []
     try:
         while reader.take(4) == b"CVF1":
             reader.number()
             count = reader.number()
-            found.append(None if count < 0 else dict(_output(reader) for _ in range(count)))
+            if count == -2:
+                found.append(Stopped(Kind.REFUSED, reader.take(reader.number()).decode("utf-8", "replace")))
+            else:
+                found.append(None if count < 0 else dict(_output(reader) for _ in range(count)))
     except EOFError:
         pass
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -109,9 +110,10 @@ def col2im(ar: Arithmetic, node: RefNode, x: Array, block: Array) -> Array:
     terms = np.zeros((taps, *node.shape[:2], *padded_sizes), x.dtype)
     for k, at in enumerate(itertools.product(*(range(s) for s in sizes))):
         first = [at[a] * dilations[a] for a in range(n)]
-        place = [slice(first[a], first[a] + (counts[a] - 1) * strides[a] + 1, strides[a]) for a in range(n)]
-        terms[(k, slice(None), slice(None), *place)] = columns[:, :, k]
-    inner = terms[(slice(None),) * 3 + tuple(slice(pads[a], pads[a] + image[a]) for a in range(n))]
+        place: list[Any] = [slice(first[a], first[a] + (counts[a] - 1) * strides[a] + 1, strides[a]) for a in range(n)]
+        terms[k][(slice(None), slice(None), *place)] = columns[:, :, k]
+    crop: list[Any] = [slice(None)] * 3
+    inner = terms[(*crop, *(slice(pads[a], pads[a] + image[a]) for a in range(n)))]
     with np.errstate(all="ignore"):
         return ar.sum_positions(inner) if x.dtype.kind == "f" else np.asarray(inner.sum(axis=0, dtype=x.dtype))
 

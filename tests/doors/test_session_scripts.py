@@ -67,3 +67,45 @@ def test_a_script_runs_unchanged_but_for_its_import(
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.dtype == other.dtype and mine.shape == other.shape
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "breast_cancer_rf_onnxml.onnx": {},
+    "magika_v3_3.onnx": {},
+    "silero_vad_if_lstm.onnx": {"input": (1, 512), "state": (2, 1, 128), "sr": ()},
+    "brainmaze_seizure_cnn_bilstm.onnx": {},
+    "brainchop_meshnet5_gwm.onnx": {"t1": (1, 1, 16, 16, 16)},
+    "openspindlenet_eeg_unet1d.onnx": {},
+    "ppocr_v4_rec_svtr.onnx": {"x": (1, 3, 48, 64)},
+}
+QUICK = ("breast_cancer_rf_onnxml.onnx",)
+
+
+@pytest.mark.parametrize("model", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in SHAPES])
+def test_real_models_of_all_types_in_one_session_each(model: str) -> None:
+    """Integers, scalars, recurrent networks, trees: same signature, same types, same results."""
+    import onnxruntime
+
+    import cuvil
+
+    path = SHARED / model
+    if not path.exists():
+        pytest.skip(f"the shared model {model} is not beside this checkout")
+    theirs, ours = onnxruntime.InferenceSession(path), cuvil.InferenceSession(path)
+    described = [[(a.name, a.type, a.shape) for a in (*s.get_inputs(), *s.get_outputs())] for s in (ours, theirs)]
+    assert described[0] == described[1]
+    rng, feed = np.random.default_rng(0), {}
+    for item in theirs.get_inputs():
+        given = SHAPES[model].get(item.name)
+        shape = (
+            given
+            if given is not None
+            else [d if isinstance(d, int) else (64 if i else 2) for i, d in enumerate(item.shape)]
+        )
+        kind = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(int64)": np.int64}[item.type]
+        feed[item.name] = (
+            rng.random(shape) if kind is np.float32 else np.full(shape, 16000 if item.name == "sr" else 5)
+        ).astype(kind)
+    for mine, other in zip(ours.run(None, feed), theirs.run(None, feed), strict=True):
+        assert mine.dtype == other.dtype and mine.shape == other.shape
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=2e-5)

@@ -63,7 +63,7 @@ def test_results_for_several_shapes_and_after_a_weight_was_written() -> None:
             assert found[name].dtype == expected[name].dtype
             np.testing.assert_allclose(found[name].numpy(), expected[name].numpy(), rtol=1e-5, atol=1e-6)
 
-    for rows in (2, 3, 5):
+    for rows in (2, 5):
         compare(torch.randn(rows, 6), 1.0)
     with torch.no_grad():
         net.linear.bias.add_(1.0)

@@ -95,7 +95,7 @@ def _by_channel() -> Iterator[Case]:
         per = [random(n, c, dtype=dtype) for n in "sbm"] + [random("v", c, kind="positive", dtype=dtype)]
         operands = (random("x", *shape, dtype=dtype), *per)
         yield _case(f"batch_normalization_runtime_{dtype}", "BatchNormalization", operands, 15, **EPSILON)
-        for output in range(3):
+        for output in (0, 2):
             name = f"batch_normalization_training_{dtype}_output{output}"
             yield _case(name, "BatchNormalization", operands, 15, output, training_mode=1, momentum=binary32(0.7))
     for dtype in ("float16", "bfloat16"):

@@ -45,6 +45,20 @@ SUMMED_OTHERWISE = {
     "reducel2_bfloat16_*": "",
     "reducelogsumexp_special*": "",
 }
+# What ONNX leaves open, held against exact arithmetic in tests/elementwise: casts of numbers beyond an integer type,
+# divisions of integers by zero, the random generator; and NaN as the onnx package and onnxruntime drop it, bfloat16
+# composites rounded at every step, a bound of Clip that is absent.
+LEFT_OPEN = {
+    "cast_*float*_to_*int*_edges": "",
+    "div_*int*_small": "",
+    "mod_*int*": "",
+    "random*_*float*": "",
+    "bernoulli_*": "",
+    "multinomial_*": "",
+    "sign_float16": "",
+    "gelu_bfloat16_*": "",
+    "clip_bfloat16_open": "",
+}
 VECTORS = load_vectors(Path(__file__).parents[2] / "docs" / "vectors" / "ca1.json")
 
 
@@ -57,7 +71,7 @@ def checked(vector: Vector) -> onnx.ModelProto:
 def run_onnxruntime(vector: Vector) -> np.ndarray:
     """What onnxruntime gives; the onnx package's evaluator where it has no kernel for the element type."""
     given = vector.onnx_model_parts().graph_inputs
-    if any(a.dtype.kind == "V" for a in given.values()):
+    if vector.expected.dtype == "bfloat16" or any(a.dtype.kind == "V" for a in given.values()):
         return run_onnx_reference(vector)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -84,7 +98,7 @@ def departs(vector: Vector, table: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize(
     "vector",
-    [v for v in VECTORS if not departs(v, {**BOTH_DEPART, **WINOGRAD_DEPARTS, **SUMMED_OTHERWISE})],
+    [v for v in VECTORS if not departs(v, {**BOTH_DEPART, **WINOGRAD_DEPARTS, **SUMMED_OTHERWISE, **LEFT_OPEN})],
     ids=lambda v: v.name,
 )
 def test_vector_has_onnx_semantics(vector: Vector) -> None:

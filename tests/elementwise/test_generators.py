@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -136,15 +135,13 @@ def test_seed_of_the_policy() -> None:
     assert (first["a"] != other["a"]).any() and (first["c"] == other["c"]).all()
 
 
-def test_policy_carries_the_seed(tmp_path: Path) -> None:
+def test_policy_carries_the_seed() -> None:
     text = 'version: 1\nmodel: {name: m, version: "1"}\nrandom_seed: '
-    (tmp_path / "policy.yaml").write_text(f"{text}4503599627370497\n")
-    policy = load_policy(tmp_path / "policy.yaml")
+    policy = load_policy(f"{text}4503599627370497\n", "policy.yaml")
     frozen = freeze_model(three(), policy=policy)
     assert (evaluated(frozen.module, frozen.store)["a"] == units(50, 0, stream=1, key=4503599627370497)).all()
-    (tmp_path / "policy.yaml").write_text(f"{text}-1\n")
     with pytest.raises(UsageError, match="random_seed"):
-        load_policy(tmp_path / "policy.yaml")
+        load_policy(f"{text}-1\n", "policy.yaml")
 
 
 def test_no_seed_is_refused_with_the_remedy() -> None:

@@ -59,6 +59,14 @@ LEFT_OPEN = {
     "gelu_bfloat16_*": "",
     "clip_bfloat16_open": "",
 }
+# Places outside a tensor, NaN among what is ordered, and what onnxruntime has no kernel for: tests/indexing.
+LEFT_OPEN |= {
+    "*_outside": "",
+    "arg*_special_*": "",
+    "unique_special_*": "",
+    "max_pool_indices_special_*": "",
+    "scatter_elements_*_float16": "",
+}
 VECTORS = load_vectors(Path(__file__).parents[2] / "docs" / "vectors" / "ca1.json")
 
 

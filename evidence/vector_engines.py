@@ -52,6 +52,8 @@ def onnx_model(vector: Vector) -> bytes:
     parts = vector.onnx_model_parts()
     attributes = {k: v for k, v in parts.attributes.items() if v is not None}
     least = onnx.defs.get_schema(parts.op_type, parts.opset, parts.domain).min_output
+    if attributes.get("training_mode"):
+        least = 3  # BatchNormalization must then name its statistics
     outputs = [f"unused{n}" for n in range(max(least, parts.output_index + 1))]
     outputs[parts.output_index] = parts.output
     node = onnx.helper.make_node(

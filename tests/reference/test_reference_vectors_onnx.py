@@ -18,6 +18,9 @@ from evidence.vector_engines import onnx_array, onnx_model
 
 # Where onnxruntime leaves the ONNX text, the evaluator of the onnx package is the yardstick instead.
 ONNXRUNTIME_DEPARTS = {
+    "attention_mask_short": "takes masks of all columns only",
+    "attention_grouped_past_causal_mask": "insists on the present key and value as outputs",
+    "attention_past_output?": "the same",
     "lstm_special": "its activations turn NaN into numbers",
     "gru_special": "its activations turn NaN into numbers",
     "global_max_pool_signs_and_nan": "drops NaN",
@@ -44,6 +47,15 @@ SUMMED_OTHERWISE = {
     "reducesum_bfloat16_*": "",
     "reducel2_bfloat16_*": "",
     "reducelogsumexp_special*": "",
+}
+# Half types are rounded once per node here; both round after every step of a body, the onnx package bfloat16 anywhere.
+# Neither has a local response normalisation but of images.
+STEP_BY_STEP = {
+    "*_normalization_bfloat16*": "",
+    "*softmax_bfloat16_*": "",
+    "attention_*float16": "",
+    "lrn_2x5x4_size4": "",
+    "lrn_1x4x2x3x2_size9": "",
 }
 # What ONNX leaves open, held against exact arithmetic in tests/elementwise: casts of numbers beyond an integer type,
 # divisions of integers by zero, the random generator; and NaN as the onnx package and onnxruntime drop it, bfloat16
@@ -106,7 +118,11 @@ def departs(vector: Vector, table: dict[str, str]) -> bool:
 
 @pytest.mark.parametrize(
     "vector",
-    [v for v in VECTORS if not departs(v, {**BOTH_DEPART, **WINOGRAD_DEPARTS, **SUMMED_OTHERWISE, **LEFT_OPEN})],
+    [
+        v
+        for v in VECTORS
+        if not departs(v, {**BOTH_DEPART, **STEP_BY_STEP, **WINOGRAD_DEPARTS, **SUMMED_OTHERWISE, **LEFT_OPEN})
+    ],
     ids=lambda v: v.name,
 )
 def test_vector_has_onnx_semantics(vector: Vector) -> None:

@@ -41,7 +41,7 @@ static void put_tensors_json(const char *member, const cuvil_tensor *tensors, in
 
 static void put_tensors_text(const char *kind, const cuvil_tensor *tensors, int count) {
     for (int i = 0; i < count; i++) {
-        cuvil_putf("%-15s %s %s ", kind, tensors[i].name, cuvil_type_of(&tensors[i])->name);
+        cuvil_putf("%-15s %s %s %s", kind, tensors[i].name, cuvil_type_of(&tensors[i])->name, tensors[i].extents ? "at most " : "");
         cuvil_put_shape(tensors[i].shape, tensors[i].rank, "(", ")");
         if (tensors[i].finite) cuvil_put(" finite");
         if (tensors[i].has_lo) cuvil_putf(" >= %.9g", tensors[i].lo);

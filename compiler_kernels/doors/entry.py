@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from compiler_kernels.doors.child import python_child, run_child
@@ -43,7 +43,7 @@ def convert(spec: str, shapes: Mapping[str, Sizes] | None = None) -> Converted:
     if match is None and is_tensorflow(path):
         return convert_tensorflow(path, given)
     source = _read(path)
-    if name is not None and _kind(path, source, name) == "python":
+    if name is not None and _kind(path, source, name, given) == "python":
         from compiler_kernels.doors.python_door import convert_function
 
         return convert_function(source, path.name, name, given)
@@ -59,16 +59,35 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); give a file that exists") from None
 
 
-def _kind(path: Path, source: bytes, name: str) -> str:
-    """``torch`` for a class, a variable or a function without parameters; ``python`` for a function of arrays."""
+def _kind(path: Path, source: bytes, name: str, shapes: Mapping[str, Sizes]) -> str:
+    """``python`` for a function of arrays, ``torch`` for a class, a variable, or a function that needs no argument.
+
+    ``UsageError`` when the file does not define ``name`` anywhere: it is not executed to find that out.
+    """
     try:
         tree = ast.parse(source, str(path.name))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         where = f" at line {line}" if line else ""
         raise UsageError(f"{path}: is not a Python file ({getattr(error, 'msg', error)}{where})") from None
+    defined = list(dict.fromkeys(_defined(tree)))
+    if name not in defined:
+        raise UsageError(f"{path}: defines no {name!r}; it defines {', '.join(defined[:20]) or 'nothing'}")
     for node in reversed(tree.body):
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            arguments = node.args
-            return "python" if arguments.args or arguments.posonlyargs or arguments.kwonlyargs else "torch"
+            spec = node.args
+            names = [a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+            optional = len(spec.defaults) + sum(default is not None for default in spec.kw_defaults)
+            return "python" if len(names) > optional or any(key in names for key in shapes) else "torch"
     return "torch"
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """Names that a file gives to something, in functions too: more than exist when it has been executed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name

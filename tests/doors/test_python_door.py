@@ -173,6 +173,8 @@ def test_nothing_of_the_file_is_executed(tmp_path: Path) -> None:
     close(peer_results(convert(f"{path}:triple", {"x": (2,)}).model, {"x": np.ones(2, "f4")}), np.full(2, 3, "f4"))
     with pytest.raises(UnsupportedError, match="not in the subset"):
         convert(f"{path}:double", {"x": (2,)})
+    with pytest.raises(UsageError, match=r"trap\.py: defines no 'tripel'; it defines .*triple"):
+        convert(f"{path}:tripel", {"x": (2,)})
     assert not (tmp_path / "made").exists() and not Path("made").exists()
 
 

@@ -157,7 +157,7 @@ def test_what_cannot_be_converted_gets_a_sentence(
 
 def test_files_that_are_none_get_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n")
-    (tmp_path / "exits.py").write_text("import os\nprint('bye')\nos._exit(7)\n")
+    (tmp_path / "exits.py").write_text("import os\nprint('bye')\nos._exit(7)\nNet = None\n")
     (tmp_path / "text.pt2").write_text("no program")
     with pytest.raises(UsageError, match=r"gone\.py: cannot be read"):
         convert(f"{tmp_path}/gone.py:Net")

@@ -15,6 +15,7 @@ from compiler_kernels.ir import (
     shapes_move,
     shapes_quantized,
     shapes_recurrent,
+    shapes_resize,
     shapes_runtime,
     shapes_trees,
     shapes_window,
@@ -56,11 +57,21 @@ _RESIZE: Final = {
     "roi": "floats",
     "extrapolation_value": "float",
     "exclude_outside": "bool",
+    "cubic_coefficient": "float?",
+    "antialias": "bool?",
+}
+_RESIZE_BY: Final = {
+    **{k: v for k, v in _RESIZE.items() if v != "floats"},
+    "axes": "ints",
+    "rounded": "bool",
+    "message": "str",
 }
 _PLAIN: Final = "sigmoid tanh erf exp log hard_swish softplus leaky_relu:alpha elu:alpha hard_sigmoid:alpha,beta"
 _BINARY64: Final = "sin cos tan asin acos atan sinh cosh asinh acosh atanh"
 _COMPARISONS: Final = "equal less less_or_equal greater greater_or_equal"
 _NORM: Final = {"epsilon": "float"}
+_ROW_NORM: Final = {**_NORM, "axis": "int"}
+_TRANSPOSED: Final = {"group": "int", **_WINDOW, "output_padding": "ints"}
 _SCAN: Final = {"reverse": "bool", "clip": "float?"}
 _MOVE, _WIN = shapes_move, shapes_window
 _INDEX = "int32|int64"
@@ -68,25 +79,35 @@ _INDEX = "int32|int64"
 
 def _table() -> dict[str, OpSpec]:
     rows: list[OpSpec] = [
-        OpSpec("conv", 2, 3, {"group": "int", **_WINDOW, "arithmetic": "str?"}, _WIN.conv),
-        OpSpec("conv_transpose", 2, 3, {"group": "int", **_WINDOW, "output_padding": "ints"}, _WIN.conv_transpose),
-        OpSpec("max_pool", 1, 1, _POOL, _WIN.pool),
-        OpSpec("average_pool", 1, 1, {**_POOL, "count_include_pad": "bool"}, _WIN.pool),
-        OpSpec("global_average_pool", 1, 1, {}, _WIN.global_pool),
-        OpSpec("global_max_pool", 1, 1, {}, _WIN.global_pool),
+        OpSpec("conv", 2, 3, {"group": "int", **_WINDOW, "arithmetic": "str?"}, _WIN.conv, domain=COMPUTED),
+        OpSpec("conv_transpose", 2, 3, _TRANSPOSED, _WIN.conv_transpose, domain=COMPUTED),
+        OpSpec("max_pool", 1, 1, _POOL, _WIN.pool, domain=NUMBERS),
+        OpSpec("average_pool", 1, 1, {**_POOL, "count_include_pad": "bool"}, _WIN.pool, domain=COMPUTED),
+        OpSpec("global_average_pool", 1, 1, {}, _WIN.global_pool, domain=COMPUTED),
+        OpSpec("global_max_pool", 1, 1, {}, _WIN.global_pool, domain=NUMBERS),
         OpSpec("gemm", 2, 3, _GEMM, shapes.gemm, domain=COMPUTED),
-        OpSpec("matmul", 2, 2, {}, shapes.matmul, domain=COMPUTED),
+        OpSpec("matmul", 2, 2, {}, shapes.matmul, domain=(*COMPUTED, "int32", "int64", "uint32", "uint64")),
         OpSpec("softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("log_softmax", 1, 1, {"axis": "int"}, shapes.along_axis),
         OpSpec("gelu", 1, 1, {"approximate": "str"}, shapes.unary, domain=COMPUTED),
         OpSpec("clip", 1, 1, {"lo": "number?", "hi": "number?"}, shapes.unary, domain=NUMBERS),
         OpSpec("prelu", 2, 2, {}, shapes.prelu, domain=COMPUTED),
-        OpSpec("batch_normalization", 5, 5, _NORM, shapes.per_channel),
-        OpSpec("instance_normalization", 3, 3, _NORM, shapes.per_channel),
-        OpSpec("group_normalization", 3, 3, {**_NORM, "num_groups": "int"}, shapes.per_channel),
-        OpSpec("layer_normalization", 2, 3, {**_NORM, "axis": "int"}, shapes.layer_normalization),
-        OpSpec("rms_normalization", 2, 2, {**_NORM, "axis": "int"}, shapes.layer_normalization),
-        OpSpec("resize", 1, 1, _RESIZE, _WIN.resize, declared=True),
+        OpSpec("batch_normalization", 5, 5, _NORM, shapes.per_channel, domain=COMPUTED),
+        OpSpec("instance_normalization", 3, 3, _NORM, shapes.per_channel, domain=COMPUTED),
+        OpSpec("group_normalization", 3, 3, {**_NORM, "num_groups": "int"}, shapes.per_channel, domain=COMPUTED),
+        OpSpec("layer_normalization", 2, 3, _ROW_NORM, shapes.layer_normalization, domain=COMPUTED),
+        OpSpec("rms_normalization", 2, 2, _ROW_NORM, shapes.layer_normalization, domain=COMPUTED),
+        OpSpec("resize", 1, 1, _RESIZE, shapes_resize.resize, declared=True, domain=ANY),
+        OpSpec(
+            "resize_by",
+            1,
+            3,
+            _RESIZE_BY,
+            shapes_resize.resize_by,
+            declared=True,
+            domain=ANY,
+            operands="T float32",
+        ),
         OpSpec("concat", 1, None, {"axis": "int"}, _MOVE.concat, domain=ANY),
         OpSpec("pad", 1, 1, {"mode": "str", "pads": "ints", "value": "number"}, _MOVE.pad, domain=ANY),
         OpSpec("slice", 1, 1, {"starts": "sizes", "steps": "ints"}, _MOVE.slice_, declared=True, domain=ANY),

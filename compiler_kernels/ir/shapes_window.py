@@ -1,28 +1,11 @@
-"""Result types of the windowed L0 operations: convolutions, pooling, resize."""
+"""Result types of the windowed L0 operations: convolutions, pooling."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-
-import numpy as np
-
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, fits
-from compiler_kernels.ir.dims import Expr, ceildiv, maximum, minimum
+from compiler_kernels.ir.dims import ceildiv, maximum, minimum
 from compiler_kernels.ir.graph import TensorType
 from compiler_kernels.ir.shapes import Shape, Site, cast_sizes, require
-from compiler_kernels.ir.symbols import Unproved, interval, prover
-
-MODES = ("nearest", "linear")
-COORDINATE_MODES = (
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
-NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def window_size(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> int:
@@ -110,42 +93,3 @@ def pool(site: Site) -> TensorType:
 def global_pool(site: Site) -> TensorType:
     x = _spatial(site)
     return site.result((*x[:2], *(1 for _ in x[2:])))
-
-
-def scaled_size(size: int, scale: float, span: float = 1.0) -> int:
-    """``floor(size * scale)``, in binary32 as ONNX's own shape inference computes it.
-
-    For a ``size`` that depends on symbols only where binary32 is exact for all of them; ``Unproved`` otherwise.
-    """
-    if isinstance(size, Expr):
-        factor = Fraction(scale)
-        most = interval(size, prover().symbols)[1] * factor.numerator
-        if span != 1.0 or most >= 1 << 24:
-            raise Unproved(f"{size} times {scale} is not exact in binary32 for all sizes; give sizes, not scales", {})
-        return cast_sizes([size * factor.numerator // factor.denominator])[0]
-    return int(np.floor(np.float32(size) * np.float32(span) * np.float32(scale)))
-
-
-def resize(site: Site) -> TensorType:
-    """Sizes come from the declared type; scales, where given, must lead to them (or round to them, as with
-    ``keep_aspect_ratio_policy``)."""
-    x, out = site.shape(0), site.stated()
-    for key, known in (("mode", MODES), ("coordinate_mode", COORDINATE_MODES), ("nearest_mode", NEAREST_MODES)):
-        if site.str_(key) not in known:
-            site.fail(f"{key} {site.str_(key)!r} is not one of {', '.join(known)}")
-    if len(out) != len(x):
-        site.fail(f"rank changes from {len(x)} to {len(out)}")
-    crop = site.str_("coordinate_mode") == "tf_crop_and_resize"
-    scales, roi = site.attrs["scales"], site.attrs["roi"]
-    assert isinstance(scales, tuple) and isinstance(roi, tuple)
-    if len(roi) != (2 * len(x) if crop else 0):
-        site.fail("roi has two numbers per axis with tf_crop_and_resize and is empty otherwise")
-    if scales and (len(scales) != len(x) or min(float(s) for s in scales) <= 0):
-        site.fail(f"scales {list(scales)} are not one positive number per axis")
-    for i, scale in enumerate(float(s) for s in scales):
-        span = float(roi[len(x) + i]) - float(roi[i]) if crop else 1.0
-        floor = scaled_size(x[i], scale, span)
-        # keep_aspect_ratio_policy rounds instead, which is followed for numbers only
-        if out[i] != floor and not (isinstance(x[i], int) and out[i] == int(x[i] * scale + 0.5)):
-            site.fail(f"scale {scale} does not turn {x[i]} into {out[i]} along axis {i}")
-    return site.result(out)

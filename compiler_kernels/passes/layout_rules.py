@@ -13,7 +13,7 @@ from typing import Final
 
 from compiler_kernels.arithmetic.order import BLOCK as UNIT
 from compiler_kernels.arithmetic.order import LEAF_TAPS, SUM_LEAF
-from compiler_kernels.arithmetic.resize import resize_tables
+from compiler_kernels.arithmetic.resize import is_two_tap, resize_tables
 from compiler_kernels.arithmetic.winograd import DIRECT, WINOGRAD, packing
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
@@ -221,7 +221,7 @@ def _mean(site: Site) -> Demand | None:
 
 def _resize(site: Site) -> Demand | None:
     op, x = site.root, site.root.operands[0]
-    tables = resize_tables(op, site.types[x].dims) if site.blocked(x) else []
+    tables = resize_tables(op, site.types[x].dims) if site.blocked(x) and is_two_tap(op) else []
     if not tables or any(t.axis < 2 or any(t.outside) for t in tables):
         return None
     return Demand({x: C16})

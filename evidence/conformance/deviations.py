@@ -17,5 +17,9 @@ DEVIATIONS: Final[Mapping[str, str]] = {
         "align_corners divides by the length of the resized axis less one, which is 2 - 1; the expected value was "
         "computed with 0.6 x 4 - 1 (onnxruntime gives what Cuvil gives)"
     ),
+    "test_resize_downsample_scales_cubic_align_corners": (
+        "align_corners divides by the length of the resized axis less one, which is 3 - 1; the expected value was "
+        "computed with 0.8 x 4 - 1"
+    ),
 }
 """Name to reason."""

@@ -33,6 +33,8 @@ _ANY: dict[str, Callable[..., Array]] = {
     **_MOVEMENT,
     **TYPED,
     **RUNTIME,
+    "resize": resize.resize,
+    "resize_by": resize.resize_by,
     **REDUCTIONS,
     **INDEXING,
     **ORDERING,
@@ -59,13 +61,17 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "rms_normalization": norms.rms_normalization,
     "instance_normalization": norms.instance_normalization,
     "group_normalization": norms.group_normalization,
-    "resize": resize.resize,
     "lstm": recurrent.lstm,
     "gru": recurrent.gru,
     "rnn": recurrent.rnn,
 }
 
-_INTEGER = {**INTEGER, "pow": lambda ar, node, x, y: integer_power(x, y)}
+_INTEGER = {
+    **INTEGER,
+    "pow": lambda ar, node, x, y: integer_power(x, y),
+    "max_pool": pooling.max_pool_integers,
+    "global_max_pool": pooling.global_max_pool_integers,
+}
 _FLOATING = frozenset(f for name, f in OPERATORS.items() if name not in _ANY)
 """Operators of floating-point operands only: the arithmetic's own type, or binary64 as the graph says."""
 

@@ -148,6 +148,7 @@ def _kernel_section(
         '#include "ca1_index.h"',
         '#include "ca1_tile.h"',
         '#include "ca1_winograd.h"',
+        *(['#include "ca1_resize.h"'] if any("ca1_axis" in k.text for k in kernels) else []),
         '#include "cuvil_engine.h"',
         *(_refusal_macro(prefix) if _refuses(functions) else ()),
         "",

@@ -12,7 +12,7 @@ from typing import Final
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.writer import Code, c_number, c_string, root_of
 
-REFUSING: Final = frozenset("checked by_axes slice_at pad_by range col2im".split())
+REFUSING: Final = frozenset("checked by_axes resize_by slice_at pad_by range col2im".split())
 """Operations whose kernels may refuse."""
 
 

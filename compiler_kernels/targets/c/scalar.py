@@ -25,6 +25,8 @@ from compiler_kernels.targets.c import (
     quantized,
     recurrent,
     reductions,
+    resizing,
+    resizing_runtime,
     rows,
     runtime_checks,
     runtime_moves,
@@ -42,12 +44,12 @@ _POINT: Final[Mapping[str, Emitter]] = {
     "conv": products.conv,
     "conv_transpose": products.conv_transpose,
     "gemm": products.gemm,
-    "matmul": products.matmul,
+    "matmul": lambda f, code: (products.matmul if "float" in root_of(f).out.dtype else quantized.matmul)(f, code),
     "max_pool": windows.pool,
     "average_pool": windows.pool,
     "global_average_pool": windows.global_pool,
     "global_max_pool": windows.global_pool,
-    "resize": windows.resize,
+    "resize": resizing.resize,
     **dict.fromkeys((f"reduce_{kind}" for kind in "mean sum max min prod".split()), reductions.reduce),
     "conv_integer": quantized.conv_integer,
     "matmul_integer": quantized.matmul_integer,
@@ -77,10 +79,15 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     "pad_by": (runtime_moves.pad_by, runtime_moves.row_items),
     "range": (runtime_moves.range_, runtime_moves.element_items),
     "col2im": (runtime_moves.col2im, runtime_moves.element_items),
+    "resize_by": (resizing_runtime.resize, resizing_runtime.items),
     **indexing.ROW,
     **ordering.ROW,
     **trees.ROW,
     **generators.ROW,
+}
+# Of these, symbolic sizes need another kernel than numbers do.
+_ROW_SYMBOLIC: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
+    "resize": (resizing_runtime.resize, resizing_runtime.items),
 }
 MAX_ITEMS: Final = 2**31 - 1
 
@@ -124,8 +131,9 @@ def _body(function: Graph) -> tuple[list[str], Size]:
             raise UnsupportedError(f"operator {root.kind}: scalar code knows no layout {ttype.layout!r}")
     code = Code()
     items: Size = prod(root.out.dims)
-    if root.kind in _ROW:
-        emit, count = _ROW[root.kind]
+    rows = {**_ROW, **_ROW_SYMBOLIC} if is_symbolic(function) else _ROW
+    if root.kind in rows:
+        emit, count = rows[root.kind]
         items = count(function)
         emit(function, code)
     elif root.kind in ELEMENTWISE or root.kind == "affine":

@@ -92,8 +92,8 @@ def rms_normalization(ctx: Context) -> None:
     x = to_float32(ctx, ctx.tensor(0))
     if ctx.tensor(0).type.dtype != ctx.tensor(1).type.dtype:
         ctx.at.unsupported(
-            f"normalises {ctx.tensor(0).type.dtype} values with a {ctx.tensor(1).type.dtype} scale, and ONNX leaves open "
-            "which type the result has; cast the scale"
+            f"normalises {ctx.tensor(0).type.dtype} values with a {ctx.tensor(1).type.dtype} scale, and ONNX leaves "
+            "open which type the result has; cast the scale"
         )
     _float32_statistics(ctx)
     axis = axis_of(ctx, ctx.at.int_("axis", -1), x.rank)

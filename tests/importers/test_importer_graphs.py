@@ -176,7 +176,6 @@ def refused(data: bytes, sentence: str, kind: type[CuvilError]) -> None:
         ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 18, {"mode": "linear", "antialias": 1}, "antialias"),
         ("Reshape", [(4,), (2,)], 13, {}, "takes its shape from the run-time tensor 'x1'"),
         ("Dropout", [(4,), np.array(0.5, np.float32), np.array(True)], 13, {}, "training mode"),
-        ("Gather", [(4, 3), i(0, 0, 2)], 13, {}, "arithmetic progression"),
         ("Cast", [(4,)], 13, {"to": TensorProto.STRING}, "casts to STRING"),
         ("Cast", [(4,)], 19, {"to": TensorProto.FLOAT8E4M3FN}, "casts to FLOAT8E4M3FN"),
         ("MaxPool", [(1, 1, 4)], 12, {"kernel_shape": [2], "pads": [-1, 0]}, "negative pads"),

@@ -74,12 +74,30 @@ def opset_of(model: onnx.ModelProto, filename: str) -> int:
     if len(versions) > 1:
         raise UsageError(f"{filename} imports the ai.onnx operator set in versions {sorted(versions)}; keep one")
     version = versions.pop()
-    if not MIN_OPSET <= version <= newest:
-        raise UnsupportedError(
-            f"{filename} uses opset {version} of ai.onnx; opsets {MIN_OPSET} to {newest} are compiled, so convert it "
-            "with onnx.version_converter"
-        )
-    return version
+    changed = _changed_since(model.graph, version) if version < MIN_OPSET else ""
+    if not changed and version <= newest:
+        return max(version, MIN_OPSET)
+    because = f" ({changed} changed before {MIN_OPSET})" if changed else ""
+    raise UnsupportedError(
+        f"{filename} uses opset {version} of ai.onnx{because}; opsets {MIN_OPSET} to {newest} are compiled, so convert "
+        "it with onnx.version_converter"
+    )
+
+
+def _changed_since(graph: onnx.GraphProto, version: int) -> str:
+    """The first operator of ai.onnx in ``graph`` that is another one at ``MIN_OPSET``, or the empty string."""
+    for node in graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        try:
+            found = {onnx.defs.get_schema(node.op_type, v).since_version for v in (version, MIN_OPSET)}
+        except onnx.defs.SchemaError:
+            return str(node.op_type)
+        bodies = [g for a in node.attribute for g in (a.g, *a.graphs) if g.node]
+        inner = next((c for g in bodies if (c := _changed_since(g, version))), "")
+        if len(found) > 1 or inner:
+            return inner or str(node.op_type)
+    return ""
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -238,10 +238,16 @@ def test_declared_output_shape_must_hold() -> None:
 
 def test_opsets_outside_the_range() -> None:
     newest = onnx.defs.onnx_opset_version()
-    for opset in (6, newest + 1):
-        refused(
-            build([node("Relu", "x")], opset=opset), f"uses opset {opset} of ai.onnx; opsets 7 to", UnsupportedError
-        )
+    future = build([node("Relu", "x")], opset=newest + 1)
+    refused(future, f"uses opset {newest + 1} of ai.onnx; opsets 7 to", UnsupportedError)
+    older = build([node("Relu", "x")], opset=5)
+    refused(older, r"uses opset 5 of ai.onnx \(Relu changed before 7\); opsets 7 to", UnsupportedError)
+
+
+def test_older_opsets_whose_operators_did_not_change() -> None:
+    """Relu of opset 6 is that of opset 7, Sigmoid too; Add took its broadcasting attributes until 7."""
+    assert kinds(build([node("Relu", "x", "r"), node("Sigmoid", "r")], opset=6)) == ["relu", "sigmoid"]
+    refused(build([node("Relu", "x", "r"), node("Add", "r x")], opset=6), r"\(Add changed before 7\)", UnsupportedError)
 
 
 def test_external_weights() -> None:

@@ -18,6 +18,7 @@ from evidence.reference.ordering import ORDERING
 from evidence.reference.quantized import QUANTIZED
 from evidence.reference.reductions import REDUCTIONS
 from evidence.reference.runtime_values import RUNTIME
+from evidence.reference.sampling import SAMPLING
 from evidence.reference.trees import TREES
 from evidence.reference.typed import BFLOAT16, INTEGER, TYPED, from_bfloat16
 
@@ -36,6 +37,7 @@ _ANY: dict[str, Callable[..., Array]] = {
     "resize": resize.resize,
     "resize_by": resize.resize_by,
     **REDUCTIONS,
+    **SAMPLING,
     **INDEXING,
     **ORDERING,
     **TREES,
@@ -66,7 +68,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "rnn": recurrent.rnn,
 }
 
-_INTEGER = {
+_INTEGER: dict[str, Callable[..., Array]] = {
     **INTEGER,
     "pow": lambda ar, node, x, y: integer_power(x, y),
     "max_pool": pooling.max_pool_integers,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from evidence.reference.graph import RefGraph, RefNode
 
 Array = npt.NDArray[Any]
-Values = dict[str, list[float]]
+Values = dict[str, Sequence[float]]
 
 
 def steering_inputs(graph: RefGraph) -> dict[str, Array]:
@@ -36,7 +36,7 @@ def steering_inputs(graph: RefGraph) -> dict[str, Array]:
 
 def _wanted(
     node: RefNode, shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array]
-) -> Iterator[tuple[str, list[float]]]:
+) -> Iterator[tuple[str, Sequence[float]]]:
     """Operands of ``node`` that steer it, with values that give its stated shape."""
     inputs = (*node.inputs, "", "", "")
     if node.op == "checked":

@@ -7,6 +7,7 @@ from math import prod
 
 from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.importers.halves import widened
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Attr
 
 
@@ -18,6 +19,9 @@ def axis_of(ctx: Context, value: int, rank: int) -> int:
 
 
 def gemm(ctx: Context) -> None:
+    if DTYPES[ctx.tensor(0).type.dtype].kind in ("int", "uint"):
+        _integer_gemm(ctx)
+        return
     attrs: dict[str, Attr] = {
         "alpha": ctx.at.float_("alpha", 1.0),
         "beta": ctx.at.float_("beta", 1.0),
@@ -25,6 +29,25 @@ def gemm(ctx: Context) -> None:
         "trans_b": bool(ctx.at.int_("transB", 0)),
     }
     ctx.bind(ctx.emit("gemm", [ctx.tensor(0), ctx.tensor(1), ctx.optional(2)], attrs))
+
+
+def _integer_gemm(ctx: Context) -> None:
+    """Of integers: the product, sums and scalings operation by operation, each wrapping in the type."""
+    dtype = ctx.tensor(0).type.dtype
+    a, b = (
+        ctx.transpose(ctx.tensor(i), (1, 0)) if ctx.at.int_(key, 0) else ctx.tensor(i)
+        for i, key in enumerate(("transA", "transB"))
+    )
+    y, c = ctx.emit("matmul", [a, b]), ctx.optional(2)
+    for key, scaled in (("alpha", y), ("beta", c)):
+        factor = ctx.at.float_(key, 1.0)
+        if factor != int(factor):
+            ctx.at.unsupported(f"scales integers by {key} = {factor}")
+        if factor == 1 or scaled is None:
+            continue
+        product = ctx.emit("mul", [scaled, ctx.scalar(int(factor), dtype)])
+        y, c = (product, c) if key == "alpha" else (y, product)
+    ctx.bind(y if c is None else ctx.emit("add", [y, c]))
 
 
 def matmul(ctx: Context) -> None:
@@ -57,20 +80,6 @@ def _along(ctx: Context, kind: str, x: Tensor, axis: int) -> Tensor:
     return (
         ctx.emit("div", [powers, total]) if kind == "softmax" else ctx.emit("sub", [shifted, ctx.emit("log", [total])])
     )
-
-
-def reduce_(ctx: Context) -> None:
-    """``axes`` is an attribute before opset 18 (13 for ReduceSum) and an input from then on; none means all."""
-    x = ctx.tensor(0)
-    axes = ctx.at.optional_ints("axes")
-    if axes is None and ctx.at.has_input(1):
-        axes = ctx.const_ints(1, "its axes")
-    if not axes and ctx.at.int_("noop_with_empty_axes", 0):
-        ctx.bind(x)
-        return
-    chosen = tuple(sorted({axis_of(ctx, a, x.rank) for a in axes})) if axes else tuple(range(x.rank))
-    kind = "reduce_" + ctx.at.op.removeprefix("Reduce").lower()
-    ctx.bind(ctx.emit(kind, [x], {"axes": chosen, "keepdims": bool(ctx.at.int_("keepdims", 1))}))
 
 
 IMPORTERS: dict[str, Callable[[Context], None]] = {

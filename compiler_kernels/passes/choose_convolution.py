@@ -85,6 +85,8 @@ def candidate(op: Op, types: Mapping[str, TensorType], graph: Graph) -> str:
     """The form that exists for ``op`` and is accurate enough for its channels, else the empty string."""
     if op.name != "op.conv" or op.has("arithmetic") or graph.weight(op.operands[1]) is None or op.int_("group") != 1:
         return ""
+    if op.out.dtype != "float32":
+        return ""
     w = types[op.operands[1]].dims
     if any(v != 1 for key in ("strides", "dilations") for v in op.ints(key)):
         return ""

@@ -55,8 +55,9 @@ def _constants(graph: Graph, store: WeightStore, op: Op, ids: FreshIds) -> tuple
         arrays.append(store.get(weight).astype(np.float64))
     scale, shift, mean, var = arrays
     a = scale / np.sqrt(var + op.float_("epsilon"))
-    new_a = store.weight(ids.take(), a.astype(np.float32))
-    return new_a, store.weight(ids.take(), (shift - mean * a).astype(np.float32))
+    to = np.dtype(op.out.dtype)
+    new_a = store.weight(ids.take(), a.astype(to))
+    return new_a, store.weight(ids.take(), (shift - mean * a).astype(to))
 
 
 class _Statements:
@@ -76,9 +77,11 @@ class _Statements:
         root = self._emit("sqrt", (self._emit("add", (var, epsilon.id)),))
         a = self._emit("div", (scale, root))
         b = self._emit("sub", (shift, self._emit("mul", (mean, a))))
-        return self._cast(a, "float32"), self._cast(b, "float32")
+        return self._cast(a, self._norm.out.dtype), self._cast(b, self._norm.out.dtype)
 
     def _cast(self, operand: str, to: str) -> str:
+        if to == self._norm.out.dtype == "float64":
+            return operand
         return self._emit("cast", (operand,), to, to=to)
 
     def _emit(self, kind: str, operands: tuple[str, ...], dtype: str = "float64", **attrs: Attr) -> str:

@@ -47,6 +47,16 @@ def max_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     return select_positions(_windows(node, x, -math.inf), first_max, -math.inf)
 
 
+def max_pool_integers(ar: Arithmetic, node: RefNode, x: Array) -> Array:
+    """The same of integers: an absent position is the lowest value."""
+    windows = _windows(node, x, np.iinfo(x.dtype).min)
+    return np.asarray(windows.max(axis=0))
+
+
+def global_max_pool_integers(ar: Arithmetic, node: RefNode, x: Array) -> Array:
+    return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
+
+
 def average_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """Sum of the window in row-major order divided by ONNX's count for ``count_include_pad``."""
     kernel, strides, dilations, pads = _window_attrs(node, x.ndim - 2)

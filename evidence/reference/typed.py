@@ -137,5 +137,6 @@ INTEGER: dict[str, Callable[..., Array]] = {
     "abs": _plain(np.abs),
     "relu": _plain(lambda x: np.where(x > 0, x, x.dtype.type(0))),
     "clip": clip,
+    "matmul": _plain(np.matmul),
 }
 """What arithmetic means on integers; binary64 takes the operators of binary32 in its own type."""

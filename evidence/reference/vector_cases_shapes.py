@@ -91,7 +91,11 @@ def _moves() -> Iterator[Case]:
         yield _case(
             f"pad_by_{mode}_axes", "Pad", (*operands[:1], steer("pads", 1, 2), value, steer("axes", -1)), mode=mode
         )
-    cut = (random("x", 5, 4, kind="small", dtype="int32"), steer("pads", -1, 2, 1, -3), given("value", 7, dtype="int32"))
+    cut = (
+        random("x", 5, 4, kind="small", dtype="int32"),
+        steer("pads", -1, 2, 1, -3),
+        given("value", 7, dtype="int32"),
+    )
     yield _case("pad_by_cuts", "Pad", cut)
     for dtype, values in (
         ("float32", (0.1, 5.0, 0.7)), ("float64", (0.1, -5.0, -0.7)), ("int16", (32000, 32767, 100)),

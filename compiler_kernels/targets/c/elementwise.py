@@ -130,6 +130,8 @@ def expression(op: Op, arguments: list[str], dtype: str = "float32") -> str:
 
 def _typed(op: Op, arguments: list[str], dtype: str) -> str:
     """An operation on integers or binary64 values."""
+    if op.kind == "affine":
+        return f"ca1_fma64({', '.join(arguments)})"
     if dtype == "float64" and op.kind in _WIDE:
         return _WIDE[op.kind].format(*arguments)
     if op.kind in _TYPED:

@@ -39,11 +39,12 @@ def conv(function: Graph, code: Code) -> None:
     kernel, axes = w_dims[2:], axis_names(len(x_dims) - 2)
     x_step, w_step = strides(x_dims), strides(w_dims)
     steps, dilations, pads = op.ints("strides"), op.ints("dilations"), op.ints("pads")
+    ctype, zero = c_type(op.out), c_number(0.0, op.out.dtype)
     code.add(*decode(op.out.dims))
     source = linear([("i0", x_step[0]), (f"(i1 / {out_per_group})", per_group * x_step[1])])
     if op.int_("group") == 1:
         source = linear([("i0", x_step[0])])
-    code.add(f"const float *xg = {x} + {source};", f"const float *wo = {w} + {linear([('i1', w_step[0])])};")
+    code.add(f"const {ctype} *xg = {x} + {source};", f"const {ctype} *wo = {w} + {linear([('i1', w_step[0])])};")
 
     executed = op.has("runtime_weights")
 
@@ -56,15 +57,15 @@ def conv(function: Graph, code: Code) -> None:
         place = linear([(f"x{n}", x_step[a + 2]) for a, n in enumerate(axes)])
         if executed:
             inside = " && ".join(f"x{n} >= 0 && x{n} < {x_dims[a + 2]}" for a, n in enumerate(axes))
-            inner.add(f"const int inside = {inside};", f"const float *xt = inside ? xg + {place} : xg;")
+            inner.add(f"const int inside = {inside};", f"const {ctype} *xt = inside ? xg + {place} : xg;")
         else:
-            inner.add(f"const float *xt = xg + {place};")
-        inner.add(f"const float *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};")
+            inner.add(f"const {ctype} *xt = xg + {place};")
+        inner.add(f"const {ctype} *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};")
 
     order = sum_order(per_group, prod(kernel))
     value = f"xt[{linear([('c', x_step[1])])}]"
-    value = f"(inside ? {value} : 0.0f)" if executed else value
-    chain(code, order, axes, kernel, tap, value, f"wt[{linear([('c', w_step[1])])}]")
+    value = f"(inside ? {value} : {zero})" if executed else value
+    chain(code, order, axes, kernel, tap, value, f"wt[{linear([('c', w_step[1])])}]", op.out.dtype)
     add_bias(op, code)
 
 
@@ -81,10 +82,12 @@ def conv_transpose(function: Graph, code: Code) -> None:
     channels, axes = x_dims[1] // group, axis_names(len(x_dims) - 2)
     x_step, w_step = strides(x_dims), strides(w_dims)
     steps, dilations, pads = op.ints("strides"), op.ints("dilations"), op.ints("pads")
+    ctype, zero = c_type(op.out), c_number(0.0, op.out.dtype)
+    tree, fma = ("", "ca1_fmaf") if op.out.dtype == "float32" else ("_f64", "ca1_fma64")
     code.add(*decode(op.out.dims), f"const int g = i1 / {out_per_group};")
-    code.add(f"const float *xg = {x} + {linear([('i0', x_step[0]), ('g', channels * x_step[1])])};")
+    code.add(f"const {ctype} *xg = {x} + {linear([('i0', x_step[0]), ('g', channels * x_step[1])])};")
     column = linear([("g", channels * w_step[0]), (f"(i1 % {out_per_group})", w_step[1])])
-    code.add(f"const float *wo = {w} + {column};")
+    code.add(f"const {ctype} *wo = {w} + {column};")
     for a, name in enumerate(axes):
         phases = [[k for k in range(w_dims[a + 2]) if (r - k * dilations[a]) % steps[a] == 0] for r in range(steps[a])]
         width = max(1, max(len(p) for p in phases))
@@ -103,17 +106,17 @@ def conv_transpose(function: Graph, code: Code) -> None:
         f"const int per_leaf = positions <= {q} ? positions : {q};",
         f"int blocks = positions >= 1 && positions <= {q} ? {target} / ({block} * positions) : 1;",
         "if (blocks < 1) blocks = 1;",
-        "ca1_tree tree;",
-        "ca1_tree_init(&tree);",
+        f"ca1_tree{tree} tree;",
+        f"ca1_tree_init{tree}(&tree);",
     )
     total = -(-channels // block)
     executed = op.has("runtime_weights")
-    value = f"(inside ? xt[c * {x_step[1]}] : 0.0f)" if executed else f"xt[c * {x_step[1]}]"
+    value = f"(inside ? xt[c * {x_step[1]}] : {zero})" if executed else f"xt[c * {x_step[1]}]"
     with (
         code.block(f"for (int leaf = 0; leaf < {total}; leaf += blocks)"),
         code.block("for (int first = 0; first < positions; first += per_leaf)"),
     ):
-        code.add("float acc = 0.0f;")
+        code.add(f"{ctype} acc = {zero};")
         with (
             code.block(f"for (int b = leaf; b < leaf + blocks && b < {total}; b++)"),
             code.block("for (int k = first; k < first + per_leaf && k < positions; k++)"),
@@ -134,13 +137,13 @@ def conv_transpose(function: Graph, code: Code) -> None:
             source = [(f"u{n} / {steps[a]}", x_step[a + 2]) for a, n in enumerate(axes)]
             place = linear(source)
             code.add(
-                f"const float *xt = {f'inside ? xg + {place} : xg' if executed else f'xg + {place}'};",
-                f"const float *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};",
+                f"const {ctype} *xt = {f'inside ? xg + {place} : xg' if executed else f'xg + {place}'};",
+                f"const {ctype} *wt = wo + {linear([(f'k{n}', w_step[a + 2]) for a, n in enumerate(axes)])};",
                 f"const int low = b * {block}, high = low + {block} < {channels} ? low + {block} : {channels};",
-                f"for (int c = low; c < high; c++) acc = ca1_fmaf({value}, wt[c * {w_step[0]}], acc);",
+                f"for (int c = low; c < high; c++) acc = {fma}({value}, wt[c * {w_step[0]}], acc);",
             )
-        code.add("ca1_tree_push(&tree, acc);")
-    code.add("const float sum = ca1_tree_sum(&tree);")
+        code.add(f"ca1_tree_push{tree}(&tree, acc);")
+    code.add(f"const {ctype} sum = ca1_tree_sum{tree}(&tree);")
     add_bias(op, code)
 
 
@@ -228,8 +231,9 @@ def _inner_sum(code: Code, depth: Size, x: str, w: str, dtype: str) -> None:
 
 def add_bias(op: Op, code: Code) -> None:
     """The bias is always added; an absent or -0 bias is +0."""
-    bias = f"({op.operands[2]}[i1] + 0.0f)" if len(op.operands) > 2 and op.operands[2] else "0.0f"
-    code.add(f"const float t0 = sum + {bias};")
+    zero = c_number(0.0, op.out.dtype)
+    bias = f"({op.operands[2]}[i1] + {zero})" if len(op.operands) > 2 and op.operands[2] else zero
+    code.add(f"const {c_type(op.out)} t0 = sum + {bias};")
 
 
 def chain(

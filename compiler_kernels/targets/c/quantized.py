@@ -49,6 +49,18 @@ def conv_integer(function: Graph, code: Code) -> None:
 
 def matmul_integer(function: Graph, code: Code) -> None:
     """Matrix product with NumPy's promotion of vectors and broadcasting of batch axes."""
+    _matrix(function, code, "uint32_t", _ADD)
+    code.add("const int32_t t0 = (int32_t)acc;")
+
+
+def matmul(function: Graph, code: Code) -> None:
+    """The same of 32- and 64-bit integers, modulo 2^width: unsigned arithmetic of 64 bits, cut to the type."""
+    _matrix(function, code, "uint64_t", "acc += (uint64_t){0} * (uint64_t){1};")
+    ctype = c_type(root_of(function).out)
+    code.add(f"const {ctype} t0 = ({ctype})acc;")
+
+
+def _matrix(function: Graph, code: Code, wide: str, add: str) -> None:
     op = root_of(function)
     types = function.types()
     a, b = op.operands[:2]
@@ -68,8 +80,7 @@ def matmul_integer(function: Graph, code: Code) -> None:
         *decode(op.out.dims),
         f"const {c_type(types[a])} *ar = {a} + {start(wide_a, (row, depth))};",
         f"const {c_type(types[b])} *bc = {b} + {start(wide_b, (column, 1))};",
-        "uint32_t acc = 0;",
+        f"{wide} acc = 0;",
     )
     with code.block(loop("k", depth)):
-        code.add(_ADD.format("ar[k]", f"bc[{linear([('k', wide_b[-1])])}]"))
-    code.add("const int32_t t0 = (int32_t)acc;")
+        code.add(add.format("ar[k]", f"bc[{linear([('k', wide_b[-1])])}]"))

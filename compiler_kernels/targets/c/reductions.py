@@ -16,6 +16,7 @@ from compiler_kernels.targets.c.rows import in_lanes
 from compiler_kernels.targets.c.writer import (
     SUFFIX,
     Code,
+    c_count,
     c_number,
     c_type,
     decode,
@@ -61,13 +62,9 @@ def reduce(function: Graph, code: Code) -> None:
     if op.kind != "reduce_mean":
         code.add(f"const {ctype} t0 = total;")
     elif row.kind == "float":
-        code.add(f"const {ctype} t0 = total / {_divisor(count, dtype)};")
+        code.add(f"const {ctype} t0 = total / {c_count(count, dtype)};")
     else:
         code.add(f"const {ctype} t0 = ca1_div_{SUFFIX[dtype]}(total, ({ctype}){count});")
-
-
-def _divisor(count: Size, dtype: str) -> str:
-    return c_number(float(count), dtype) if isinstance(count, int) else f"({DTYPES[dtype].c}){count}"
 
 
 def _exact(op: Op, dtype: str, count: int, value: str, code: Code) -> None:

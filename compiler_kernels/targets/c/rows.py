@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from compiler_kernels.ir.graph import Graph, Op
-from compiler_kernels.targets.c.writer import Code, c_count, c_float, is_one, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import Code, c_count, c_number, c_type, is_one, linear, loop, root_of, strides
 
 
 def softmax_items(function: Graph) -> int:
@@ -60,17 +60,18 @@ def norm(function: Graph, code: Code) -> None:
     dims = op.out.dims
     per_group = dims[1] // op.int_("num_groups") if op.kind == "group_normalization" else 1
     size = prod(dims[op.int_("axis") :]) if op.kind in BY_ROW else per_group * prod(dims[2:])
-    summed = "ca1_sum_lanes(row, {n}, {what}, {shift})"
-    if op.kind not in BY_ROW:
-        summed = "ca1_sum_positions(row, {n}, 1, {what}, {shift})"
-    count = c_count(size)
-    mean = f"{summed.format(n=size, what='CA1_PLAIN', shift='0.0f')} / {count}"
+    dtype, ctype, zero, one = op.out.dtype, c_type(op.out), *(c_number(v, op.out.dtype) for v in (0.0, 1.0))
+    suffix, fma, root = ("", "ca1_fmaf", "ca1_sqrt_v1") if dtype == "float32" else ("_f64", "ca1_fma64", "ca1_sqrt_f64")
+    order = "lanes{}(row, {}" if op.kind in BY_ROW else "positions{}(row, {}, 1"
+    summed = f"ca1_sum_{order.format(suffix, size)}, {{what}}, {{shift}})"
+    count = c_count(size, dtype)
+    mean = f"{summed.format(what='CA1_PLAIN', shift=zero)} / {count}"
     code.add(
-        f"const float *row = {op.operands[0]} + i * {size};",
-        f"float *out = y + i * {size};",
-        f"const float mean = {'0.0f' if op.kind == 'rms_normalization' else mean};",
-        f"const float var = {summed.format(n=size, what='CA1_SQUARES', shift='mean')} / {count};",
-        f"const float r = 1.0f / ca1_sqrt_v1(var + {c_float(op.float_('epsilon'))});",
+        f"const {ctype} *row = {op.operands[0]} + i * {size};",
+        f"{ctype} *out = y + i * {size};",
+        f"const {ctype} mean = {zero if op.kind == 'rms_normalization' else mean};",
+        f"const {ctype} var = {summed.format(what='CA1_SQUARES', shift='mean')} / {count};",
+        f"const {ctype} r = {one} / {root}(var + {c_number(op.float_('epsilon'), dtype)});",
     )
     scale = op.operands[1]
     bias = op.operands[2] if len(op.operands) > 2 else ""
@@ -82,8 +83,8 @@ def norm(function: Graph, code: Code) -> None:
             spatial = prod(dims[2:])
             code.add(f"const int ch = (i % {dims[1] // per_group}) * {per_group} + k / {spatial};")
             index = bias_index = "ch"
-        shift = f"{bias}[{bias_index}]" if bias else "0.0f"
-        code.add(f"out[k] = ca1_fmaf((row[k] - mean) * r, {scale}[{index}], {shift});")
+        shift = f"{bias}[{bias_index}]" if bias else zero
+        code.add(f"out[k] = {fma}((row[k] - mean) * r, {scale}[{index}], {shift});")
 
 
 def _aligned_index(operand: tuple[int, ...], row: tuple[int, ...], code: Code) -> str:

@@ -92,9 +92,9 @@ def is_one(size: Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def c_count(count: Size) -> str:
-    """``count`` as a binary32 number, converted at run time where it is known only then."""
-    return c_float(count) if isinstance(count, int) else f"(float){count}"
+def c_count(count: Size, dtype: str = "float32") -> str:
+    """``count`` as a number of a floating-point type, converted at run time where it is known only then."""
+    return c_number(float(count), dtype) if isinstance(count, int) else f"({DTYPES[dtype].c}){count}"
 
 
 def strides(shape: Sequence[int]) -> list[int]:

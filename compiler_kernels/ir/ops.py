@@ -17,6 +17,7 @@ from compiler_kernels.ir import (
     shapes_recurrent,
     shapes_resize,
     shapes_runtime,
+    shapes_sampling,
     shapes_trees,
     shapes_window,
 )
@@ -189,6 +190,7 @@ def _table() -> dict[str, OpSpec]:
         extreme = ("bool",) if kind in ("max", "min") else ()
         rows.append(OpSpec(f"reduce_{kind}", 1, 1, reduced, shapes.reduction, domain=(*NUMBERS, *extreme)))
     rows += _index_rows()
+    rows += _sampling_rows()
     rows += _quantised_rows()
     rows += _elementwise_rows()
     return {row.kind: row for row in rows}
@@ -211,6 +213,20 @@ def _elementwise_rows() -> list[OpSpec]:
         OpSpec("hardmax", 1, 1, {"axis": "int"}, shapes.along_axis, domain=COMPUTED),
         OpSpec("random_bits", 0, 0, {"seed": "int", "stream": "int", "word": "int"}, rule.random_bits, declared=True),
         OpSpec("multinomial", 2, 2, {}, rule.multinomial, operands="float32 float32"),
+    ]
+
+
+def _sampling_rows() -> list[OpSpec]:
+    """Reading between elements at run-time coordinates."""
+    rule, pooled = shapes_sampling, {"output": "ints", "spatial_scale": "float"}
+    sample = {"mode": "str", "padding": "str", "align_corners": "bool"}
+    align = {**pooled, "mode": "str", "half_pixel": "bool", "sampling_ratio": "int"}
+    deform = {**_WINDOW, "kernel": "ints", "offset_group": "int"}
+    return [
+        OpSpec("grid_sample", 2, 2, sample, rule.grid_sample, domain=ANY, operands="T float32|float64"),
+        OpSpec("roi_align", 3, 3, align, rule.roi_align, domain=COMPUTED, operands="T T int64"),
+        OpSpec("max_roi_pool", 2, 2, pooled, rule.max_roi_pool, domain=COMPUTED),
+        OpSpec("deform_sample", 2, 3, deform, rule.deform_sample, domain=COMPUTED),
     ]
 
 

@@ -329,7 +329,8 @@ def _table() -> dict[str, Callable[[Space], None]]:
         "lstm gru rnn": recurrent,
         "lstm_steps gru_steps rnn_steps": steps,
         "checked by_axes gather_nd scatter_elements scatter_nd tensor_scatter topk_indices nonzero count_nonzero"
-        " resize_by sort_rows compact non_max_suppression slice_at pad_by range col2im tree_ensemble multinomial": whole,
+        " grid_sample roi_align max_roi_pool deform_sample resize_by"
+        " sort_rows compact non_max_suppression slice_at pad_by range col2im tree_ensemble multinomial": whole,
     }
     for kinds, rule in groups.items():
         rows.update(dict.fromkeys(kinds.split(), rule))

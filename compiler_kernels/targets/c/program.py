@@ -23,6 +23,8 @@ from compiler_kernels.targets.isa import SCALAR, Isa
 from compiler_kernels.targets.vector import emit_vector_kernel
 
 MAX_RANK = 8
+# Headers that few kernels need, and what is in the text of such.
+_HEADERS = (("ca1_resize.h", ("ca1_axis",)), ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")))
 MAX_THREADS = 16
 
 
@@ -148,7 +150,7 @@ def _kernel_section(
         '#include "ca1_index.h"',
         '#include "ca1_tile.h"',
         '#include "ca1_winograd.h"',
-        *(['#include "ca1_resize.h"'] if any("ca1_axis" in k.text for k in kernels) else []),
+        *(f'#include "{name}"' for name, words in _HEADERS if any(w in k.text for k in kernels for w in words)),
         '#include "cuvil_engine.h"',
         *(_refusal_macro(prefix) if _refuses(functions) else ()),
         "",

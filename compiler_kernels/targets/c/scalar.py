@@ -28,6 +28,7 @@ from compiler_kernels.targets.c import (
     resizing,
     resizing_runtime,
     rows,
+    sampling,
     runtime_checks,
     runtime_moves,
     trees,
@@ -63,6 +64,7 @@ _POINT: Final[Mapping[str, Emitter]] = {
     **indexing.POINT,
     **ordering.POINT,
     **generators.POINT,
+    **sampling.POINT,
 }
 # ... and of a whole row per item.
 _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {

@@ -57,7 +57,9 @@ class _Folding:
     def _convolution(self, norm: Op, kept: dict[str, Op]) -> Op | None:
         """The convolution that ``norm`` can be folded into, if there is one."""
         constants = self.constants
-        if norm.name != "op.batch_normalization" or norm.out.dtype != "float32" or not all(o in constants for o in norm.operands[1:]):
+        if norm.name != "op.batch_normalization" or norm.out.dtype != "float32":
+            return None
+        if not all(o in constants for o in norm.operands[1:]):
             return None
         conv = kept.get(norm.operands[0])
         if conv is None or conv.name not in ("op.conv", "op.conv_transpose") or self.uses[conv.result] != 1:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Graph, Op
 from compiler_kernels.targets.c.rows import in_lanes

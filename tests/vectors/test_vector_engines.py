@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from vector_targets import Way, compile_program, run_program, ways
 
+from compiler_kernels.targets.isa import SCALAR, Isa
+from compiler_kernels.targets.vector import emit_vector_kernel
 from evidence.reference.vectors import load_vectors
 from evidence.vector_engines import Compiled, compare, compile_all, input_bytes, program
 
@@ -20,10 +22,18 @@ def compiled() -> list[Compiled]:
     return done
 
 
+def has_own_kernels(item: Compiled, isa: Isa) -> bool:
+    """Whether ``isa`` gives another C text than plain code does; gcc compiles every text once more."""
+    return any(emit_vector_kernel(function, isa, function.name) for function in item.module.graphs[1:])
+
+
 @pytest.mark.parametrize("way", ways(), ids=lambda way: way.name)
 def test_bits_of_all_vectors(way: Way, compiled: list[Compiled], tmp_path: Path) -> None:
-    product = compile_program(program(compiled, way.isa), way, tmp_path)
-    assert compare(compiled, run_program(product, way, input_bytes(compiled), tmp_path)) == {}
+    everything = way.isa is SCALAR or "gcc" in way.name
+    chosen = compiled if everything else [item for item in compiled if has_own_kernels(item, way.isa)]
+    assert len(chosen) > 500
+    product = compile_program(program(chosen, way.isa), way, tmp_path)
+    assert compare(chosen, run_program(product, way, input_bytes(chosen), tmp_path)) == {}
 
 
 def test_comparison_notices_one_bit(compiled: list[Compiled], tmp_path: Path) -> None:

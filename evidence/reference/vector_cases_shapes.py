@@ -1,4 +1,5 @@
-"""Vectors of reductions of every type, run-time bounds and amounts, Range, Col2Im (since CA-1.4)."""
+"""Vectors of reductions of every type, run-time bounds and amounts, Range, Col2Im, and of convolutions, pools and norms
+in binary64 and products of integers (since CA-1.4)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ def shapes() -> Iterator[Case]:
     """All cases of this family, in file order."""
     yield from _reductions()
     yield from _moves()
+    yield from _products()
 
 
 def _case(name: str, op: str, inputs: Sequence[VectorInput], opset: int = 20, **attributes: Any) -> Case:
@@ -120,3 +122,32 @@ def _moves() -> Iterator[Case]:
             x = random("x", 2, 3 * taps, columns, dtype=dtype)
             operands = [x, integers("image", image), steer("block", *block)]
             yield _case(f"col2im_{label}_{dtype}", "Col2Im", operands, **attributes)
+
+
+def _products() -> Iterator[Case]:
+    """binary64 operands of many magnitudes, so that sums round; integers over their whole type."""
+
+    def wide(name: str, *shape: int, constant: bool = False) -> VectorInput:
+        return random(name, *shape, kind="wide", constant=constant, dtype="float64")
+
+    for c in (3, 8, 20, 72):
+        yield _case(f"conv_float64_c{c}", "Conv", (wide("x", 1, c, 4, 3), wide("w", 2, c, 3, 3, constant=True)),
+                    pads=[1, 1, 1, 1])  # fmt: skip
+    operands = (wide("x", 1, 520, 1, 2), wide("w", 2, 520, 1, 1, constant=True), wide("b", 2, constant=True))
+    yield _case("conv_float64_1x1_c520", "Conv", operands)
+    operands = (wide("x", 1, 16, 3, 3), wide("w", 16, 2, 3, 2, constant=True))
+    yield _case("conv_transpose_float64", "ConvTranspose", operands, strides=[2, 1], pads=[1, 0, 0, 1])
+    for op, size in (("AveragePool", [10, 11]), ("MaxPool", [3, 2])):
+        yield _case(f"{op.lower()}_float64", op, (wide("x", 1, 2, 12, 12),), kernel_shape=size)
+    yield _case("globalaveragepool_float64", "GlobalAveragePool", (wide("x", 2, 2, 30, 25),))
+    yield _case("globalmaxpool_float64", "GlobalMaxPool", (wide("x", 2, 2, 3, 5),))
+    parameters = [random(n, 3, kind="unit", constant=True, dtype="float64") for n in ("scale", "bias")]
+    yield _case("instance_norm_float64", "InstanceNormalization", (wide("x", 2, 3, 70), *parameters))
+    statistics = [random(n, 3, kind="positive", constant=True, dtype="float64") for n in ("mean", "var")]
+    yield _case("batch_norm_float64", "BatchNormalization", (wide("x", 2, 3, 4), *parameters, *statistics))
+    for dtype in ("int32", "int64", "uint32", "uint64"):
+        pair = [random(n, *s, kind="bits", dtype=dtype) for n, s in (("a", (2, 3, 7)), ("b", (7, 4)))]
+        yield _case(f"matmul_{dtype}", "MatMul", pair)
+    for dtype in ("int8", "uint8"):
+        x = random("x", 1, 2, 5, 6, kind="bits", dtype=dtype)
+        yield _case(f"maxpool_{dtype}", "MaxPool", (x,), kernel_shape=[2, 3], strides=[2, 1], pads=[1, 0, 0, 2])

@@ -21,7 +21,8 @@ BLOCK = 128
 def generate_cuda(module: Module, store: WeightStore, prefix: str) -> str:
     """``<prefix>_run(const float *inputs, float *outputs)``: host arrays in and out, binary32, in graph order.
 
-    ``UnsupportedError`` for an operation that may refuse a run-time value. Kernels run one after another on the default stream; device memory comes from cudaMalloc and is freed at the end.
+    Kernels run one after another on the default stream; device memory comes from cudaMalloc and is freed at the end.
+    ``UnsupportedError`` for an operation that may refuse a run-time value.
     """
     main = module.main
     for op in (op for function in module.graphs[1:] for op in function.ops):

@@ -28,14 +28,15 @@ from compiler_kernels.targets.c import (
     resizing,
     resizing_runtime,
     rows,
-    sampling,
     runtime_checks,
     runtime_moves,
+    sampling,
     trees,
     windows,
 )
 from compiler_kernels.targets.c.elementwise import body_lines
-from compiler_kernels.targets.c.sizes import declarations, is_symbolic, local_sizes, localise, most
+from compiler_kernels.targets.c.row_form import by_rows
+from compiler_kernels.targets.c.sizes import declarations, is_symbolic, local_sizes, localise, most, share
 from compiler_kernels.targets.c.writer import Code, Kernel, c_type, decode, root_of
 
 Emitter = Callable[[Graph, Code], None]
@@ -108,8 +109,9 @@ def emit_kernel(function: Graph, name: str = "", symbols: Symbols | None = None)
     local = localise(function)
     with local_sizes(local, symbols or {}):
         lines, count = _body(local.function)
+        lines, count = by_rows(local.function, lines) or (lines, count)
         items = _bounded(local.function, count)
-    clip: list[str] = [] if isinstance(count, int) else [f"const int total = {count};", "if (end > total) end = total;"]
+    clip: list[str] = [] if isinstance(count, int) else share(f"{count}", items)
     head = [*declarations(local, list(symbols or {}), "\n".join([*clip, *lines])), *clip]
     return _kernel(function, name, comments, lines, items, head or ["(void)sizes;"])
 

@@ -127,6 +127,16 @@ def declarations(local: LocalSizes, symbols: Sequence[str], text: str) -> list[s
     ]
 
 
+def share(total: str, items: int) -> list[str]:
+    """Statements that turn ``begin`` and ``end``, counted for ``items`` at the largest sizes, into those of the
+    ``total`` at hand in proportion: threads share the work at every size."""
+    return [
+        f"const int total = {total};",
+        f"begin = (int)((int64_t)begin * total / {max(1, items)});",
+        f"end = (int)((int64_t)end * total / {max(1, items)});",
+    ]
+
+
 def _mentions(text: str, name: str) -> bool:
     start = text.find(name)
     while start >= 0:

@@ -18,6 +18,7 @@ from evidence.reference.vector_functions import FUNCTION_GRAPHS
 from evidence.reference.vector_graph import GraphOf
 from evidence.reference.vector_model import Array, OnnxParts
 from evidence.reference.vector_recurrent import OPERATORS, recurrent_graph
+from evidence.reference.vector_sampling import SAMPLING_GRAPHS, resize_by
 from evidence.reference.vector_shapes import SHAPE_GRAPHS
 
 Attrs = Mapping[str, Any]
@@ -141,6 +142,7 @@ def _resize(a: Attrs, v: Operands) -> Converted:
         "mode": a.get("mode", "nearest"), "nearest_mode": a.get("nearest_mode", "round_prefer_floor"),
         "coordinate_mode": a.get("coordinate_transformation_mode", "half_pixel"), "scales": scales, "roi": roi,
         "extrapolation_value": a.get("extrapolation_value", 0.0), "exclude_outside": a.get("exclude_outside", 0),
+        "antialias": a.get("antialias", 0), "cubic_coefficient": a.get("cubic_coeff_a", -0.75),
     }  # fmt: skip
     return "resize", attrs, shape, 1
 
@@ -205,6 +207,7 @@ GRAPHS: dict[str, Callable[[OnnxParts], tuple[RefGraph, dict[str, Array]]]] = {
     **vector_index.BUILDERS,
     **vector_elementwise.BUILDERS,
     **FUNCTION_GRAPHS,
+    **SAMPLING_GRAPHS,
 }
 """Builders of operators that are several nodes, by ONNX name; a family of vectors adds its own."""
 
@@ -253,6 +256,8 @@ def reference_graph(parts: OnnxParts) -> tuple[RefGraph, dict[str, Array]]:
     build = vector_elementwise.typed_builder(parts) or GRAPHS.get(parts.op_type)
     if build is not None:
         return build(parts)
+    if parts.op_type == "Resize" and not _static(parts):
+        return resize_by(parts)
     if parts.op_type in SHAPE_GRAPHS and not _static(parts):
         return SHAPE_GRAPHS[parts.op_type](parts)
     arrays = {**parts.graph_inputs, **parts.initializers}

@@ -24,6 +24,7 @@ from evidence.reference import (
     vector_cases_index,
     vector_cases_more,
     vector_cases_recurrent,
+    vector_cases_sampling,
     vector_cases_shapes,
     vector_cases_winograd,
 )
@@ -85,7 +86,7 @@ def cases() -> Iterator[Case]:
         vector_cases_more.elementwise, vector_cases_more.resizes, vector_cases_more.movement,
         vector_cases_winograd.winograd, vector_cases_recurrent.recurrent, vector_cases_shapes.shapes,
         vector_cases_index.index, vector_cases_elementwise.elementwise,
-        vector_cases_functions.functions,
+        vector_cases_functions.functions, vector_cases_sampling.sampling,
     ):  # fmt: skip
         yield from family()
 

@@ -82,7 +82,7 @@ RESIZE: dict[str, Attr] = {
             [(2, 4)],
             {**RESIZE, "mode": "cubic"},
             (2, 10),
-            "resize: mode 'cubic' is not one of nearest, linear",
+            "resize: cubic_coefficient belongs to mode cubic",
         ),
         ("concat", [(2, 3), (2, 3, 1)], {"axis": 0}, None, "concat: shapes [2, 3] and [2, 3, 1] differ outside axis 0"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -235,7 +236,9 @@ class Context:
         """``x`` in another shape of as many elements: no operation where nothing changes or ``x`` is a constant."""
         if same_shape(tuple(shape), x.shape):
             return x
-        if x.const is not None:
+        if x.const is not None and all(isinstance(d, int) for d in shape):
+            if x.const.size != prod(shape):
+                self.at.invalid(f"needs {list(shape)} elements where {x.name or 'a constant'!r} has {list(x.shape)}")
             return constant(x.const.reshape(tuple(shape)), x.name, index_like=x.index_like)
         return self.emit("reshape", [x], shape=shape)
 

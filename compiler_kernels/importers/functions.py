@@ -19,8 +19,10 @@ from compiler_kernels.importers.inline import import_body
 from compiler_kernels.importers.node import Node, make_node
 from compiler_kernels.ir.dtypes import DTYPES
 
-MOST_NODES: Final = 200_000
+MOST_NODES: Final = 100_000
 """Most nodes all expansions of one model may create: functions that call functions grow exponentially."""
+MOST_LEVELS: Final = 64
+"""How deep functions may call functions."""
 Key = tuple[str, str, str]
 _ONNX_TYPES: Final = {"complex64": 14, "complex128": 15, "string": 8}
 
@@ -62,9 +64,10 @@ def _expand(ctx: Context, body: FunctionProto) -> None:
             f"has {len(node.inputs)} inputs and {len(node.outputs)} outputs, but the function takes {len(body.input)} "
             f"and gives {len(body.output)}"
         )
+    coming = 0 if ctx.open_functions else _nodes_within(ctx.functions, body, {}, {key})
     ctx.expanded += len(body.node)
-    if ctx.expanded > MOST_NODES:
-        node.unsupported(f"expands functions to more than {MOST_NODES} nodes")
+    if max(ctx.expanded, coming) > MOST_NODES:
+        node.unsupported(f"expands functions to more than {MOST_NODES} nodes, or more than {MOST_LEVELS} levels deep")
     versions = {standard_domain(d): v for d, v in ctx.domains.items()}  # what the body does not say, the model does
     versions |= {standard_domain(o.domain): int(o.version) for o in body.opset_import}
     renamed = _Renaming(node, body, ctx.tensors)
@@ -77,6 +80,22 @@ def _expand(ctx: Context, body: FunctionProto) -> None:
         ctx.open_functions.pop()
     for index, tensor in zip(wanted, found, strict=True):
         ctx.bind(tensor, index)
+
+
+def _nodes_within(
+    functions: Mapping[Key, FunctionProto], body: FunctionProto, known: dict[Key, int], open_: set[Key]
+) -> int:
+    """Nodes that expanding ``body`` creates, calls of calls included; a cycle counts once and is refused elsewhere."""
+    if len(open_) > MOST_LEVELS:
+        return MOST_NODES + 1
+    total = len(body.node)
+    for proto in body.node:
+        key = function_key(proto)
+        if key in functions and key not in open_:
+            if key not in known:
+                known[key] = _nodes_within(functions, functions[key], known, open_ | {key})
+            total += known[key]
+    return total
 
 
 def local_functions(model: onnx.ModelProto) -> dict[Key, FunctionProto]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 import numpy as np
 
@@ -187,7 +188,9 @@ def resize(ctx: Context) -> None:
         "exclude_outside": bool(ctx.at.int_("exclude_outside", 0)),
     }
     if mode == "cubic":
-        attrs["cubic_coefficient"] = f32(ctx.at.float_("cubic_coeff_a", -0.75))
+        attrs["cubic_coefficient"] = ctx.at.float_("cubic_coeff_a", -0.75)
+        if not isfinite(ctx.at.float_("cubic_coeff_a", -0.75)):
+            ctx.at.invalid("has a cubic_coeff_a that is not finite")
     if ctx.at.int_("antialias", 0):
         if mode == "nearest":
             ctx.at.unsupported("asks for antialias in mode nearest, which ONNX leaves undefined")

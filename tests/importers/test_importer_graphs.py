@@ -172,8 +172,8 @@ def refused(data: bytes, sentence: str, kind: type[CuvilError]) -> None:
     ("op", "operands", "opset", "attrs", "sentence"),
     [
         ("Det", [(1, 3, 3)], 13, {}, r"node 'the_node' \(Det, domain ai.onnx, opset 13\) is not compiled"),
-        ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 13, {"mode": "cubic"}, "mode cubic"),
-        ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 18, {"mode": "linear", "antialias": 1}, "antialias"),
+        ("GridSample", [np.zeros((1, 1, 4, 4), np.int32), (1, 2, 2, 2)], 20, {}, "interpolates int32 elements"),
+        ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 18, {"antialias": 1}, "antialias in mode nearest"),
         ("Reshape", [(4,), (2,)], 13, {}, "takes its shape from the run-time tensor 'x1'"),
         ("Dropout", [(4,), np.array(0.5, np.float32), np.array(True)], 13, {}, "training mode"),
         ("Cast", [(4,)], 13, {"to": TensorProto.STRING}, "casts to STRING"),

@@ -190,7 +190,9 @@ class _Lowering:
             if self.uses.get(operand) != 1 or all(o.kind == "reshape" for o in chain):
                 continue
             view = self._view(chain)
-            if view is not None and (view.steps[-1] == 1 or view.dims[-1] == 1):
+            # Axes of one element vanish in the kernel: the last of the others has to be contiguous.
+            steps = [s for s, d in zip(view.steps, view.dims, strict=True) if d != 1] if view is not None else [0]
+            if steps[-1:] in ([], [1]):
                 names[operand] = self._clone(chain, before)
         if not names or any(self.types[o].layout for o in op.operands):
             self.ops.append(op)

@@ -1,4 +1,4 @@
-"""Gemm, MatMul, softmax."""
+"""Gemm, MatMul, Det, softmax."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from compiler_kernels.importers.context import Context, Tensor
 from compiler_kernels.importers.halves import widened
 from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Attr
+from compiler_kernels.ir.shapes_algebra import LARGEST_MATRIX
 
 
 def axis_of(ctx: Context, value: int, rank: int) -> int:
@@ -82,9 +83,17 @@ def _along(ctx: Context, kind: str, x: Tensor, axis: int) -> Tensor:
     )
 
 
+def det(ctx: Context) -> None:
+    x = ctx.tensor(0)
+    if x.rank >= 2 and max(x.shape[-2:]) > LARGEST_MATRIX:
+        ctx.at.unsupported(f"takes the determinant of {x.shape[-1]} rows; at most {LARGEST_MATRIX} are compiled")
+    ctx.bind(ctx.emit("det", [x]))
+
+
 IMPORTERS: dict[str, Callable[[Context], None]] = {
     "Gemm": widened(gemm),
     "MatMul": widened(matmul),
+    "Det": widened(det),
     "Softmax": widened(softmax),
     "LogSoftmax": widened(softmax),
 }

@@ -13,7 +13,7 @@ _SEQUENCES: Final = (
     "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
     "SequenceMap SplitToSequence".split()
 )
-_STRINGS: Final = "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer".split()
+_STRINGS: Final = "RegexFullMatch StringConcat StringNormalizer StringSplit".split()
 
 
 def _refused(what: str) -> Callable[[Context], None]:

@@ -10,6 +10,7 @@ from typing import Final
 from compiler_kernels.errors import IRError
 from compiler_kernels.ir import (
     shapes,
+    shapes_algebra,
     shapes_elementwise,
     shapes_index,
     shapes_move,
@@ -64,6 +65,7 @@ _RESIZE: Final = {
 _RESIZE_BY: Final = {
     **{k: v for k, v in _RESIZE.items() if v != "floats"},
     "axes": "ints",
+    "entries": "ints",
     "rounded": "bool",
     "message": "str",
 }
@@ -193,6 +195,11 @@ def _table() -> dict[str, OpSpec]:
     rows += _sampling_rows()
     rows += _quantised_rows()
     rows += _elementwise_rows()
+    rows += [
+        OpSpec("det", 1, 1, {}, shapes_algebra.det, domain=COMPUTED),
+        OpSpec("count_ngrams", 2, 2, {"columns": "int", "skips": "int"}, shapes_algebra.count_ngrams,
+               operands="int32|int64 int64"),
+    ]  # fmt: skip
     return {row.kind: row for row in rows}
 
 

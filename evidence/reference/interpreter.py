@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.reference import movement, norms, pooling, products, recurrent, resize
+from evidence.reference.algebra import ALGEBRA
 from evidence.reference.arithmetic import ARITHMETICS, Arithmetic, Array
 from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.errors import ReferenceError
@@ -41,6 +42,7 @@ _ANY: dict[str, Callable[..., Array]] = {
     **INDEXING,
     **ORDERING,
     **TREES,
+    **ALGEBRA,
     **QUANTIZED,
     **FURTHER,
 }

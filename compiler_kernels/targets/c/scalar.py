@@ -17,6 +17,7 @@ from compiler_kernels.ir.symbols import Symbols
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c import (
+    algebra,
     generators,
     indexing,
     movement,
@@ -86,6 +87,7 @@ _ROW: Final[Mapping[str, tuple[Emitter, Callable[[Graph], int]]]] = {
     **indexing.ROW,
     **ordering.ROW,
     **trees.ROW,
+    **algebra.ROW,
     **generators.ROW,
 }
 # Of these, symbolic sizes need another kernel than numbers do.

@@ -5,8 +5,8 @@
 The symbolic engine has the axes batch (1 to 4) and height (32 to 512, a multiple of 32). At each of four sizes the
 runtimes take turns; a round times one inference of each by the CPU time of the process. Printed are medians in
 milliseconds and the ratios of the symbolic engine's to the others'. First its outputs are compared bit by bit with
-those of a static engine without Winograd transforms, which symbolic engines do not have ("static_direct"); "static" may use
-them.
+those of a static engine without Winograd transforms, which symbolic engines do not have ("static_direct"); "static" may
+use them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class LowerPow:
             weight = graph.weight(op.operands[1]) if op.name == "op.pow" else None
             exponents = np.unique(store.get(weight)) if weight is not None else np.empty(0)
             x = op.operands[0] if op.operands else ""
-            if exponents.size != 1 or float(exponents[0]) not in POWERS or types[x].dims != op.out.dims:
+            if exponents.size != 1 or float(exponents[0]) not in POWERS or types[x].shape != op.out.shape:
                 ops.append(op)
                 continue
             if float(exponents[0]) == 2.0:

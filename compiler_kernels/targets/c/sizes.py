@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Final
 
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.dims import Call, Expr, Size, terms_of
@@ -104,12 +107,28 @@ def local_sizes(local: LocalSizes, symbols: Symbols) -> Iterator[None]:
     """The scope in which emitters run: dimensions are expressions over the locals, within the locals' bounds."""
     bounds = {}
     for name, size in local.locals.items():
-        low, high = interval(size, symbols)
+        low, high = _span(size, symbols)
         if low < 1:
             raise UnsupportedError(f"a dimension {size} may be empty for the declared sizes; bound them from below")
         bounds[name] = Bound(low, high)
     with scope(bounds), sizes_as_expressions():
         yield
+
+
+TRIED: Final = 4096
+"""Combinations of symbols that are tried where an interval is too wide."""
+
+
+def _span(size: Expr, symbols: Symbols) -> tuple[int, int]:
+    """Lowest and highest value of a size: exact where few combinations of its symbols exist, else its interval."""
+    low, high = interval(size, symbols)
+    values = [symbols[name].values for name in sorted(size.symbols) if name in symbols]
+    if low >= 1 or len(values) < len(size.symbols):
+        return low, high
+    if prod(len(v) for v in values) > TRIED:
+        return (1, high) if prover().proves("<=", 1, size) else (low, high)
+    found = [size.evaluate(dict(zip(sorted(size.symbols), one, strict=True))) for one in product(*values)]
+    return min(found), max(found)
 
 
 def most(size: Size) -> int:

@@ -25,10 +25,17 @@ def steering_inputs(graph: RefGraph) -> dict[str, Array]:
     shapes = {t.id: t.shape for t in graph.inputs} | {k: w.shape for k, w in graph.weights.items()}
     shapes |= {n.output: n.shape for n in graph.nodes}
     found: Values = {}
+    made = {n.output: n for n in graph.nodes}
     for node in graph.nodes:
         for value_id, values in _wanted(node, shapes, graph.weights):
             if value_id in known:
                 found.setdefault(value_id, values)
+        if node.op == "resize_by":
+            for value_id, place, value in _resized(node, shapes, made):
+                if value_id in known:
+                    count = math.prod(known[value_id].shape)
+                    now = list(found.get(value_id, [1] * count))
+                    found[value_id] = [*now[:place], value, *now[place + 1 :]]
     return {
         known[i].name: np.array(values).astype(known[i].dtype).reshape(known[i].shape) for i, values in found.items()
     }
@@ -62,6 +69,24 @@ def _wanted(
             yield operand, [value]
     elif node.op == "col2im":
         yield inputs[1], list(_block(node, shapes[inputs[0]]))
+
+
+def _resized(
+    node: RefNode, shapes: Mapping[str, tuple[int, ...]], made: Mapping[str, RefNode]
+) -> Iterator[tuple[str, int, float]]:
+    """Operand, place and value that give a resize its stated shape: whole regions, scales inside what rounds to the
+    sizes, or, where ``rounded`` scales are the ratio of other sizes, those sizes."""
+    scales, roi = (*node.inputs, "", "")[1:3]
+    steps = frozenset("cast div reduce_min reduce_max expand".split())
+    while node.attrs["rounded"] and scales in made and made[scales].op in steps:
+        scales = made[scales].inputs[0]
+    for k, axis in zip(node.attrs["entries"], node.attrs["axes"], strict=True):
+        size, out = shapes[node.inputs[0]][axis], node.shape[axis]
+        if scales:
+            yield scales, k, out if node.attrs["rounded"] else 1.0 if size == out else (out + 0.25) / size
+        if roi:
+            yield roi, k, 0.0
+            yield roi, math.prod(shapes[roi]) // 2 + k, 1.0
 
 
 def _axes(

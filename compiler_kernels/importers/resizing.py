@@ -252,13 +252,14 @@ def _at_run_time(ctx: Context, x: Tensor, plan: _Plan, attrs: dict[str, Attr], p
     )
     attrs = {**attrs, "rounded": plan.rounded, "message": message}
     if not per_axis or roi is not None:
-        return ctx.emit("resize_by", [x, scales, roi], {**attrs, "axes": tuple(plan.axes)}, shape=plan.sizes)
+        every: dict[str, Attr] = {"axes": tuple(plan.axes), "entries": tuple(range(len(plan.axes)))}
+        return ctx.emit("resize_by", [x, scales, roi], {**attrs, **every}, shape=plan.sizes)
     assert scales is not None
     now = list(x.shape)
     for axis in sorted(plan.axes, reverse=True):
         k = list(plan.axes).index(axis)
         now[axis] = plan.sizes[axis]
-        x = ctx.emit("resize_by", [x, ctx.slice(scales, [k], [1], [1])], {**attrs, "axes": (axis,)}, shape=now)
+        x = ctx.emit("resize_by", [x, scales], {**attrs, "axes": (axis,), "entries": (k,)}, shape=now)
     return x
 
 

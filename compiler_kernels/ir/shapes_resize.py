@@ -78,16 +78,18 @@ def resize(site: Site) -> TensorType:
 
 
 def resize_by(site: Site) -> TensorType:
-    """Scales and the region of the named axes are operands; the sizes are declared."""
+    """Scales and the region of the named axes are ``entries`` of operands; the sizes are declared."""
     x, out = _form(site)
     axes = site.ints("axes")
     if len(set(axes)) != len(axes) or not all(0 <= a < len(x) for a in axes):
         site.fail(f"axes {list(axes)} are not different axes of rank {len(x)}")
     if any(x[a] != out[a] for a in range(len(x)) if a not in axes):
         site.fail(f"{list(x)} becomes {list(out)} along an axis other than {list(axes)}")
-    for index, count in ((1, len(axes)), (2, 2 * len(axes))):
-        if site.has(index) and site.shape(index) != (count,):
-            site.fail(f"operand {index} of shape {list(site.shape(index))} has not {count} elements")
+    entries = site.ints("entries", len(axes))
+    for index, each in ((1, 1), (2, 2)):
+        given = site.shape(index) if site.has(index) else (each * len(x),)
+        if len(given) != 1 or given[0] % each or any(not 0 <= e < given[0] // each for e in entries):
+            site.fail(f"operand {index} of shape {list(given)} has no entries {list(entries)}")
     if site.has(2) != (site.str_("coordinate_mode") == "tf_crop_and_resize"):
         site.fail("roi belongs to tf_crop_and_resize")
     return site.result(out)

@@ -76,10 +76,10 @@ def resize_by(ar: Arithmetic, node: RefNode, x: Array, scales: Array | None = No
     ratios = [Fraction(m, n) for n, m in zip(x.shape, node.shape, strict=True)]
     ends = [Fraction(0)] * rank + [Fraction(1)] * rank
     bad = False
-    for k, axis in enumerate(axes):
+    for k, axis in zip(node.attrs["entries"], axes, strict=True):
         span = np.float32(1)
         if roi is not None:
-            begin, end = (np.float32(roi.reshape(-1)[i]) for i in (k, len(axes) + k))
+            begin, end = (np.float32(roi.reshape(-1)[i]) for i in (k, roi.size // 2 + k))
             span = end - begin
             for place, value in ((axis, begin), (rank + axis, end)):
                 fits = np.isfinite(value) and abs(value) < 1024 and (_number(value) * 2**40).denominator == 1

@@ -26,7 +26,8 @@ def resize_by(parts: OnnxParts) -> Built:
         shape[axis] = int(graph.arrays[sizes][k]) if sizes else int(shape[axis] * graph.arrays[scales][k])
     attrs = _resize_attributes(given)
     operands = [x, scales, roi] if crop else [x, scales]
-    y = graph.node("resize_by", operands, shape, axes=axes, rounded=False, message=_MESSAGE, **attrs)
+    attrs |= {"axes": axes, "entries": list(range(len(axes))), "rounded": False, "message": _MESSAGE}
+    y = graph.node("resize_by", operands, shape, **attrs)
     return graph.finish(y, graph.half)
 
 

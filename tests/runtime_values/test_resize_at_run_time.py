@@ -10,8 +10,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler_kernels import compile_model, load_engine
+from compiler_kernels.compile import freeze_model
 from compiler_kernels.engine import Engine
 from compiler_kernels.errors import RefusedError
+from compiler_kernels.ir.neutral import neutral_json
+from compiler_kernels.ir.weights import pack
+from evidence.reference import load_graph, run
+from evidence.steering_inputs import steering_inputs
 
 Array = np.ndarray[Any, Any]
 X = np.random.default_rng(7).standard_normal((1, 2, 6, 9)).astype(np.float32)
@@ -124,6 +129,17 @@ def test_bits_of_constants(engine: Engine, case: int) -> None:
 def test_refused(engine: Engine, name: str, value: Array) -> None:
     with pytest.raises(RefusedError, match=f"'{name}_node'"):
         engine.run(fed({**GIVEN[0], name: value}))
+
+
+def test_inputs_for_the_equivalence_report_are_accepted() -> None:
+    frozen = freeze_model(model(list(FORMS)))
+    graph = load_graph(neutral_json(frozen.module.main), pack(frozen.module.main, frozen.store))
+    steered = steering_inputs(graph)
+    assert set(steered) == set(fed(GIVEN[0])) - {"x"}
+    values = run(graph, {"x": X, **steered})
+    engine_values = load_engine(compile_model(model(list(FORMS)))).run({"x": X, **steered})
+    for value_id, name in graph.outputs:
+        assert values[value_id].tobytes() == engine_values[name].tobytes(), name
 
 
 def test_public_reports() -> None:

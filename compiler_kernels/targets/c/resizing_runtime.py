@@ -42,7 +42,8 @@ def resize(function: Graph, code: Code) -> None:
     x, dtype = op.operands[0], op.out.dtype
     dims, out = types[x].dims, op.out.dims
     step, last = strides(dims), len(out) - 1
-    axes = _setup(op, dims, code)
+    regions = types[op.operands[2]].count // 2 if len(op.operands) > 2 and op.operands[2] else 0
+    axes = _setup(op, dims, regions, code)
     if op.out.is_static and op.out.count == 0:
         return
     code.add("const int row = i;", *decode(out[:-1], flat="row"))
@@ -62,19 +63,20 @@ def resize(function: Graph, code: Code) -> None:
         code.add(f"y[i] = {function.ops[-1].result};")
 
 
-def _setup(op: Op, dims: tuple[int, ...], code: Code) -> list[int]:
-    """``ca1_axis a<axis>`` of every axis that may move, outermost first, and the checks of run-time operands."""
+def _setup(op: Op, dims: tuple[int, ...], regions: int, code: Code) -> list[int]:
+    """``ca1_axis a<axis>`` of every axis that may move, outermost first, and the checks of run-time operands, of which
+    the roi has ``regions`` begins before as many ends."""
     out, mode, rank = op.out.dims, op.str_("coordinate_mode"), len(dims)
     crop, cubic = mode == "tf_crop_and_resize", op.str_("mode") == "cubic"
     by = op.kind == "resize_by"
-    named = list(op.ints("axes")) if by else list(range(rank))
+    named = list(zip(op.ints("entries"), op.ints("axes"), strict=True)) if by else [(a, a) for a in range(rank)]
     scale_operand, roi_operand = (*op.operands, "", "")[1:3] if by else ("", "")
     scales = () if by else op.floats("scales")
     roi = () if by else op.floats("roi")
     found = []
     if by:
         code.add("int bad = 0;")
-    for k, a in enumerate(named):
+    for k, a in named:
         n, m = dims[a], out[a]
         if most(n) >= _LIMIT or most(m) >= _LIMIT:
             raise UnsupportedError(f"operator {op.kind}: axis {a} has {_LIMIT} elements or more")
@@ -93,7 +95,7 @@ def _setup(op: Op, dims: tuple[int, ...], code: Code) -> list[int]:
         code.add(f"ca1_axis a{a} = ca1_axis_of({kind}, {n}, {m}, {p}, {q});")
         begin, end = (c_float(span[0]), c_float(span[1])) if span else ("0.0f", "1.0f")
         if roi_operand:
-            begin, end = f"{roi_operand}[{k}]", f"{roi_operand}[{len(named) + k}]"
+            begin, end = f"{roi_operand}[{k}]", f"{roi_operand}[{regions + k}]"
         if crop:
             good = f"ca1_axis_crop(&a{a}, {begin}, {end})"
             if not by and any((Fraction(binary32(v)) * 2**40).denominator != 1 or abs(v) >= 1024 for v in span):

@@ -88,5 +88,6 @@ def make_inputs(
             dtype = (dtypes or {}).get(name, "float32")
             if dtype != "float32":
                 one[name] = converted(one[name], dtype, bounds.get(name), [seed, index, position, 1])
+            one[name] = np.asarray(one[name])  # NumPy makes numbers of arrays without axes
         sets.append(one)
     return sets

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from compiler_kernels.errors import UsageError
 from compiler_kernels.importers.context import Array, Context, Tensor, constant
 from compiler_kernels.importers.symbolic import fold_sizes, shape_of
 
@@ -45,8 +46,12 @@ def constant_node(ctx: Context) -> Tensor:
 
 
 def to_array(proto: onnx.TensorProto) -> Array:
-    """NumPy array of an inline tensor; whatever the onnx package raises on bad data propagates."""
-    return np.asarray(onnx.numpy_helper.to_array(proto))
+    """NumPy array of an inline tensor; ``UsageError`` naming it where its data contradict its type or shape."""
+    try:
+        return np.asarray(onnx.numpy_helper.to_array(proto))
+    except Exception as error:  # the onnx package raises several types
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"the constant {proto.name!r} is corrupt ({first}); export the model again") from None
 
 
 def fold(ctx: Context) -> bool:

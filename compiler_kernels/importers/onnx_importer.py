@@ -39,7 +39,7 @@ from compiler_kernels.importers import (
 from compiler_kernels.importers.context import Context, Tensor, constant
 from compiler_kernels.importers.declared import carried_back, stated_types
 from compiler_kernels.importers.finish import finish
-from compiler_kernels.importers.folding import fold, to_array
+from compiler_kernels.importers.folding import fold
 from compiler_kernels.importers.functions import expand, function_key, local_functions
 from compiler_kernels.importers.inline import live_names
 from compiler_kernels.importers.model_file import MIN_OPSET, load, opset_of
@@ -116,6 +116,12 @@ def import_onnx(
         if not given:
             raise
         refused = error
+    except Exception as error:
+        # A defect of the importer, and still one sentence for the user: what it was stays visible as the cause.
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(
+            f"{filename} cannot be imported ({what}); check the model, and report it if it is valid"
+        ) from error
 
     def static(values: Mapping[str, int]) -> None:
         with scope({}):
@@ -199,7 +205,7 @@ def _inputs(ctx: Context, types: Mapping[str, TensorType]) -> list[Value]:
 
 def _initializer(tensor: onnx.TensorProto, filename: str) -> Tensor:
     try:
-        return constant(to_array(tensor), tensor.name)
+        return constant(np.asarray(onnx.numpy_helper.to_array(tensor)), tensor.name)
     except Exception as error:  # onnx raises several types for contradictory tensor data
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{filename}: the initialiser {tensor.name!r} is corrupt ({first})") from None

@@ -199,7 +199,8 @@ def resize(ctx: Context) -> None:
 
 
 def _emit(ctx: Context, x: Tensor, plan: _Plan, attrs: dict[str, Attr]) -> None:
-    if len(plan.sizes) != x.rank or any(size < 1 for size in plan.sizes):
+    empty = x.type.is_static and 0 in x.shape
+    if len(plan.sizes) != x.rank or empty or any(size < 1 for size in plan.sizes):
         ctx.at.invalid(f"resizes {list(x.shape)} to {list(plan.sizes)}")
     found = x
     if attrs["mode"] != "nearest":

@@ -73,7 +73,10 @@ def fold_sizes(ctx: Context) -> bool:
     moved = [inputs[0]] if ctx.at.op in PARAMETERS else inputs
     if rule is None or all(t.sym is None for t in moved) or any(t.sym is None and t.const is None for t in moved):
         return False
-    results = rule(ctx)
+    try:
+        results = rule(ctx)
+    except (ValueError, IndexError) as error:  # NumPy, on shapes that do not belong together
+        ctx.at.invalid(f"cannot be evaluated on sizes: {str(error).splitlines()[0]}")
     for index, result in enumerate(results if isinstance(results, list) else [results]):
         ctx.bind(result, index)
     return True
@@ -269,6 +272,8 @@ def _constant_of_shape(ctx: Context) -> Tensor:
     """One value, expanded."""
     value = ctx.at.attr("value")
     fill = onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.array(0, np.float32)
+    if fill.size != 1:
+        ctx.at.invalid(f"has a value of {fill.size} elements where one is needed")
     shape = ctx.const_ints(0, "its shape")
     return ctx.expand(constant(np.asarray(fill).reshape((1,) * len(shape))), shape)
 

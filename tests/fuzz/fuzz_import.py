@@ -44,6 +44,11 @@ def fault(sentence: str) -> str:
     return ""
 
 
+def _unforeseen(error: CuvilError) -> bool:
+    """Whether the importer failed in a way nobody wrote a sentence for."""
+    return error.__cause__ is not None and not isinstance(error.__cause__, CuvilError)
+
+
 def attempt(mutant: Mutant) -> Verdict:
     """Import, verify, freeze, lower and generate. Only the first two may meet models they should have refused."""
     stage = "import"
@@ -63,8 +68,8 @@ def attempt(mutant: Mutant) -> Verdict:
         isa = BY_NAME["avx2"]
         generate(lowered, store, Identity("m", "0", "0" * 128, "0" * 128, isa.name), prefix="m", isas=(isa,))
     except CuvilError as error:
-        wrong = fault(str(error)) or ("an internal rule" if stage in ("verify", "lower") else "")
-        return Verdict(wrong or "refused", stage, str(error)[:2000])
+        wrong = fault(str(error)) or ("a defect caught at last" if _unforeseen(error) else "") or ("an internal rule" if stage in ("verify", "lower") else "")
+        return Verdict(wrong or "refused", stage, traceback.format_exc()[-3000:] if wrong else str(error)[:2000])
     except Exception:
         return Verdict("traceback", stage, traceback.format_exc()[-3000:])
     return Verdict("accepted", stage)

@@ -33,6 +33,16 @@ class _Tensor(ctypes.Structure):
         ("lo", ctypes.c_double),
         ("hi", ctypes.c_double),
         ("extents", ctypes.POINTER(ctypes.c_int64)),
+        ("axes", ctypes.POINTER(ctypes.c_char_p)),
+    )
+
+
+class _Symbol(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("lowest", ctypes.c_int64),
+        ("highest", ctypes.c_int64),
+        ("step", ctypes.c_int64),
     )
 
 
@@ -79,14 +89,17 @@ class _Instance(ctypes.Structure):
         ("infer", ctypes.CFUNCTYPE(None)),
         ("refusal", ctypes.POINTER(ctypes.c_char_p)),
         ("bind", ctypes.CFUNCTYPE(ctypes.c_char_p)),
+        ("symbols", ctypes.POINTER(_Symbol)),
+        ("symbol_count", ctypes.c_int),
     )
 
 
 @dataclass(frozen=True)
 class EngineTensor:
     """One input or output: name in the model, static shape, the policy's guards (bounds ``None`` = unbounded) and the
-    element type (NumPy name; ``bfloat16`` arrays are those of ml_dtypes). ``bounded``: the shape is what an output's size,
-    which depends on the data, does not exceed."""
+    element type (NumPy name; ``bfloat16`` arrays are those of ml_dtypes). ``bounded``: the shape is what the size of an
+    inference, which symbols or the data decide, does not exceed. ``axes``: where symbols do, every axis as a number or
+    as the text of an expression over :attr:`Engine.symbols`."""
 
     name: str
     shape: tuple[int, ...]
@@ -95,6 +108,7 @@ class EngineTensor:
     high: float | None
     dtype: str = "float32"
     bounded: bool = False
+    axes: tuple[int | str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,10 @@ class Engine:
             raise UnsupportedError(f"{path}: has kernels for {', '.join(self.isas)} only, and this processor has none")
         self.isa = self.isas[chosen]
         self.steps = tuple(_step(raw.variants[chosen].steps[s]) for s in range(raw.step_count))
+        self.symbols = {
+            bytes(s.name).decode(): range(s.lowest, s.highest + 1, s.step) for s in raw.symbols[: raw.symbol_count]
+        }
+        """Sizes that each open symbol may take."""
         self._step_calls = [_RUN_STEP(raw.variants[chosen].steps[s].run) for s in range(raw.step_count)]
         self._input_views = [_view(raw.input_buffers[i], t) for i, t in enumerate(self.inputs)]
         self._output_views = [_view(raw.output_buffers[i], t) for i, t in enumerate(self.outputs)]
@@ -261,7 +279,9 @@ def _describe(raw: _Tensor) -> EngineTensor:
     low = float(raw.lo) if raw.has_lo else None
     high = float(raw.hi) if raw.has_hi else None
     shape, dtype = tuple(raw.shape[: raw.rank]), BY_ONNX[raw.dtype].name
-    return EngineTensor(bytes(raw.name).decode(), shape, bool(raw.finite), low, high, dtype, bool(raw.extents))
+    texts = [bytes(raw.axes[a]).decode() for a in range(raw.rank)] if raw.axes else []
+    axes = tuple(int(t) if t.isdigit() else t for t in texts)
+    return EngineTensor(bytes(raw.name).decode(), shape, bool(raw.finite), low, high, dtype, bool(raw.extents), axes)
 
 
 def _step(raw: _Step) -> Step:

@@ -46,7 +46,16 @@ typedef struct {
      * actual size of each axis stands here: the value is the buffer's first elements in row-major order. Of an input the
      * host writes it, before bind; of an output bind writes it, or every inference where it depends on the data. */
     int64_t *extents;
+    /* NULL, or rank texts where symbols decide the extents: a number, the name of a symbol, or an expression over symbols
+     * ("2 * (height // 2)"). For reports. */
+    const char *const *axes;
 } cuvil_tensor;
+
+/* One symbol that the engine leaves open: multiples of step from lowest to highest, both included. */
+typedef struct {
+    const char *name;
+    int64_t lowest, highest, step;
+} cuvil_symbol;
 
 /* One kernel call of an inference: run(begin, end, scratch) computes work items begin..end-1 of items; items are
  * independent, so any division among threads gives the same bits. scratch is private to the calling thread. */
@@ -93,6 +102,8 @@ typedef struct {
     /* NULL where every input has one shape. Otherwise called after the host wrote the extents of the inputs and before
      * infer: NULL, or the sentence that says which size the engine does not take. */
     const char *(*bind)(void);
+    const cuvil_symbol *symbols; /* symbol_count of them, for reports; bind checks them */
+    int symbol_count;
 } cuvil_engine;
 
 #ifdef __cplusplus

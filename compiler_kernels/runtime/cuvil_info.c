@@ -19,6 +19,38 @@ static void put_bound(const char *name, int present, double value) {
         cuvil_put("null");
 }
 
+/* Symbols and expressions as strings, sizes as numbers; in text all alike. */
+static void put_axes(const cuvil_tensor *tensor, const char *open, const char *close) {
+    cuvil_put(open);
+    for (int axis = 0; axis < tensor->rank; axis++) {
+        const char *text = tensor->axes[axis];
+        cuvil_put(axis ? ", " : "");
+        if (cuvil_json && strspn(text, "0123456789") != strlen(text))
+            cuvil_put_json_string(text);
+        else
+            cuvil_put(text);
+    }
+    cuvil_put(close);
+}
+
+static void put_symbols(const cuvil_engine *engine) {
+    if (cuvil_json && engine->symbol_count) cuvil_put("\"symbols\": {");
+    for (int s = 0; s < engine->symbol_count; s++) {
+        const cuvil_symbol *symbol = &engine->symbols[s];
+        if (cuvil_json) {
+            cuvil_put(s ? ", " : "");
+            cuvil_put_json_string(symbol->name);
+            cuvil_putf(": {\"min\": %ld, \"max\": %ld, \"multiple\": %ld}", (long)symbol->lowest, (long)symbol->highest,
+                       (long)symbol->step);
+        } else {
+            cuvil_putf("%-15s %s from %ld to %ld", "symbol", symbol->name, (long)symbol->lowest, (long)symbol->highest);
+            if (symbol->step != 1) cuvil_putf(", a multiple of %ld", (long)symbol->step);
+            cuvil_put("\n");
+        }
+    }
+    if (cuvil_json && engine->symbol_count) cuvil_put("}, ");
+}
+
 static void put_tensors_json(const char *member, const cuvil_tensor *tensors, int count, int with_files) {
     cuvil_putf("\"%s\": [", member);
     for (int i = 0; i < count; i++) {
@@ -27,6 +59,7 @@ static void put_tensors_json(const char *member, const cuvil_tensor *tensors, in
         put_member("dtype", cuvil_type_of(&tensors[i])->name);
         cuvil_put("\"shape\": ");
         cuvil_put_shape(tensors[i].shape, tensors[i].rank, "[", "]");
+        if (tensors[i].axes) put_axes(&tensors[i], ", \"axes\": [", "]");
         cuvil_putf(", \"bytes\": %ld, \"finite\": %s", tensors[i].count * (long)cuvil_type_of(&tensors[i])->size, tensors[i].finite ? "true" : "false");
         put_bound("lo", tensors[i].has_lo, tensors[i].lo);
         put_bound("hi", tensors[i].has_hi, tensors[i].hi);
@@ -43,6 +76,7 @@ static void put_tensors_text(const char *kind, const cuvil_tensor *tensors, int 
     for (int i = 0; i < count; i++) {
         cuvil_putf("%-15s %s %s %s", kind, tensors[i].name, cuvil_type_of(&tensors[i])->name, tensors[i].extents ? "at most " : "");
         cuvil_put_shape(tensors[i].shape, tensors[i].rank, "(", ")");
+        if (tensors[i].axes) put_axes(&tensors[i], " = (", ")");
         if (tensors[i].finite) cuvil_put(" finite");
         if (tensors[i].has_lo) cuvil_putf(" >= %.9g", tensors[i].lo);
         if (tensors[i].has_hi) cuvil_putf(" <= %.9g", tensors[i].hi);
@@ -102,6 +136,7 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
         for (size_t i = 0; i < field_count; i++) put_member(fields[i][0], fields[i][1]);
         cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, ", engine->weights_size, engine->arena_bytes);
         put_variants(engine, isa);
+        put_symbols(engine);
         put_tensors_json("inputs", engine->inputs, engine->input_count, 0);
         cuvil_put(", ");
         put_tensors_json("outputs", engine->outputs, engine->output_count, 1);
@@ -111,6 +146,7 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
     for (size_t i = 0; i < field_count; i++) cuvil_putf("%-15s %s\n", fields[i][0], fields[i][1]);
     cuvil_putf("%-15s %lu\n%-15s %lu\n", "weights_bytes", engine->weights_size, "arena_bytes", engine->arena_bytes);
     put_variants(engine, isa);
+    put_symbols(engine);
     put_tensors_text("input", engine->inputs, engine->input_count);
     put_tensors_text("output", engine->outputs, engine->output_count);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,7 +142,11 @@ def test_the_program_reads_sizes_from_its_files_and_says_what_it_takes(tmp_path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "multiple of 2 from 4 to 20" in done.stderr and "Traceback" not in done.stderr
     said = subprocess.run([str(engine), "--version"], capture_output=True, text=True, check=True).stdout
-    assert "at most (3, 2, 20, 12)" in said
+    assert "at most (3, 2, 20, 12) = (batch, 2, height, 12)" in said
+    assert "height from 4 to 20, a multiple of 2" in said
+    told = json.loads(subprocess.run([str(engine), "--version", "--json"], capture_output=True, check=True).stdout)
+    assert told["symbols"]["height"] == {"min": 4, "max": 20, "multiple": 2}
+    assert told["inputs"][0]["axes"] == ["batch", 2, "height", 12] and told["outputs"][1]["axes"] == ["batch", 5]
 
 
 def test_the_reference_takes_only_declared_sizes() -> None:

@@ -14,7 +14,7 @@ from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
-from compiler_kernels.targets.c.program_sizes import bind_function, extents_of, room, size_tables
+from compiler_kernels.targets.c.program_sizes import axes_of, bind_function, extents_of, room, size_tables
 from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
 from compiler_kernels.targets.c.sizes import is_symbolic
@@ -26,6 +26,7 @@ from compiler_kernels.targets.vector.sized_kernels import emit_sized_kernel
 MAX_RANK = 8
 # Headers that few kernels need, and what is in the text of such.
 _HEADERS = (
+    ("ca1_integer.h", ("ca1_madd_v",)),
     ("ca1_resize.h", ("ca1_axis",)),
     ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")),
     ("ca1_part.h", ("ca1_load_bits_v", "ca1_first(")),
@@ -126,7 +127,7 @@ def _generate(
         *([_hidden(f"const char *{prefix}_refusal;"), ""] if refuses else []),
         *_variants(main, isas, prefix, refuses),
         *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
-        *_description(main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, bool(symbols)),
+        *_description(main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols)),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
@@ -325,7 +326,7 @@ def _step_count(main: Graph) -> int:
     return sum(1 for op in main.ops if op.name.startswith("call."))
 
 
-def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str) -> str:
+def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str, axes: str) -> str:
     if len(ttype.dims) > MAX_RANK:
         raise UnsupportedError(f"tensor '{name}' has rank {len(ttype.dims)}; engines take at most {MAX_RANK}")
     shape = ", ".join(str(d) for d in ttype.dims) or "0"
@@ -335,7 +336,7 @@ def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str) -> str:
     bounds = ", ".join(c_number(bound or 0.0, "float64") for bound in (low, high))
     return (
         f"    {{{c_string(name)}, CUVIL_{ttype.dtype.upper()}, {len(ttype.dims)}, {{{shape}}}, {ttype.count}, "
-        f"{int(guard.finite)}, {int(low is not None)}, {int(high is not None)}, {bounds}, {extents}}},"
+        f"{int(guard.finite)}, {int(low is not None)}, {int(high is not None)}, {bounds}, {extents}, {axes}}},"
     )
 
 
@@ -349,12 +350,18 @@ def _description(
     variants: int,
     scratch: int,
     refuses: bool,
-    symbolic: bool,
+    symbols: int,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
         short = "in" if kind == "input_table" else "out"
         body = [
-            _tensor(name, room(t), guards.get(name, Guard()), extents.get(name) or extents_of(short, prefix, n, t))
+            _tensor(
+                name,
+                room(t),
+                guards.get(name, Guard()),
+                extents.get(name) or extents_of(short, prefix, n, t),
+                axes_of(short, prefix, n, t),
+            )
             for n, (name, t) in enumerate(rows)
         ]
         return [f"static const cuvil_tensor {prefix}_{kind}[] = {{", *body, "};"]
@@ -382,6 +389,7 @@ def _description(
         f"    {prefix}_inputs, {prefix}_outputs,",
         f"    {variants}, {prefix}_variants, {_step_count(main)}, 0,",
         f"    {prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS},",
-        f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbolic else '0'},",
+        f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbols else '0'},",
+        f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols},",
         "};",
     ]

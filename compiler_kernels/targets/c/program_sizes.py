@@ -28,8 +28,14 @@ def extents_of(kind: str, prefix: str, number: int, ttype: TensorType) -> str:
     return "0" if ttype.is_static else f"{prefix}_{kind}{number}_extents"
 
 
+def axes_of(kind: str, prefix: str, number: int, ttype: TensorType) -> str:
+    """C name of the texts of the axes; ``0`` where they are numbers."""
+    return "0" if ttype.is_static else f"{prefix}_{kind}{number}_axes"
+
+
 def size_tables(inputs: Sequence[Value], outputs: Outputs, symbols: Symbols, prefix: str) -> list[str]:
-    """Definitions of the table of sizes, at the largest ones until ``bind`` is called, and of the extents."""
+    """Definitions of the table of sizes, at the largest ones until ``bind`` is called, of the extents, and of
+    what reports say about both."""
     largest = ", ".join(str(b.hi) for b in symbols.values())
     lines = [
         f'__attribute__((visibility("hidden"))) int64_t {prefix}_sizes[] = {{{largest}}}; /* {", ".join(symbols)} */'
@@ -39,7 +45,10 @@ def size_tables(inputs: Sequence[Value], outputs: Outputs, symbols: Symbols, pre
             if not ttype.is_static:
                 dims = ", ".join(str(d) for d in room(ttype).dims)
                 lines.append(f"static int64_t {extents_of(kind, prefix, n, ttype)}[] = {{{dims}}};")
-    return lines
+                texts = ", ".join(c_string(str(d)) for d in ttype.shape)
+                lines.append(f"static const char *const {axes_of(kind, prefix, n, ttype)}[] = {{{texts}}};")
+    rows = ", ".join(f"{{{c_string(s)}, {b.lo}, {b.hi}, {b.step}}}" for s, b in symbols.items())
+    return [*lines, f"static const cuvil_symbol {prefix}_symbols[] = {{{rows}}};"]
 
 
 def bind_function(inputs: Sequence[Value], outputs: Outputs, symbols: Symbols, prefix: str) -> list[str]:

@@ -45,6 +45,21 @@ CA1_INTEGER(uint32_t, u32, 0, UINT32_MAX, 0x1p32)
 CA1_INTEGER(uint64_t, u64, 0, UINT64_MAX, 0x1p64)
 #undef CA1_INTEGER
 
+/* The last step of quantize: a whole binary32 number saturates; NaN becomes 0. Selects only, so that loops vectorise. */
+#define CA1_NEAR(T, S, LOW, HIGH)                                                                      \
+    CA1_INLINE T ca1_near_##S(float a)                                                                 \
+    {                                                                                                  \
+        a = a == a ? a : 0.0f;                                                                         \
+        a = a < LOW ? LOW : a;                                                                         \
+        a = a > HIGH ? HIGH : a;                                                                       \
+        return (T)(int32_t)a;                                                                          \
+    }
+CA1_NEAR(int8_t, i8, -128.0f, 127.0f)
+CA1_NEAR(int16_t, i16, -32768.0f, 32767.0f)
+CA1_NEAR(uint8_t, u8, 0.0f, 255.0f)
+CA1_NEAR(uint16_t, u16, 0.0f, 65535.0f)
+#undef CA1_NEAR
+
 CA1_INLINE double ca1_neg_f64(double a) { return -a; }
 CA1_INLINE double ca1_abs_f64(double a) { return __builtin_fabs(a); }
 CA1_INLINE double ca1_relu_f64(double a) { return a <= 0.0 ? 0.0 : a; }

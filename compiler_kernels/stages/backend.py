@@ -11,6 +11,7 @@ from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.buffers import AssignBuffers
 from compiler_kernels.passes.fuse import FuseElementwise
 from compiler_kernels.passes.infra import ModulePass, run_passes
+from compiler_kernels.passes.integers import LowerIntegers
 from compiler_kernels.passes.layouts import AssignLayouts
 from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
 from compiler_kernels.passes.lower_pow import LowerPow
@@ -39,6 +40,7 @@ L1_PASSES: tuple[ModulePass, ...] = (
     AssignLayouts(),
     LowerRecurrent(),
     LowerProducts(),
+    LowerIntegers(),
     AssignBuffers(),
     SkipUnselected(),
 )
@@ -47,7 +49,7 @@ C_SOURCE = "text/x-c; charset=utf-8"
 
 
 # Passes that choose memory layouts and constant orders; a generator of scalar kernels (CUDA) works without them.
-LAYOUT_PASSES: tuple[type, ...] = (AssignLayouts, LowerRecurrent, LowerProducts)
+LAYOUT_PASSES: tuple[type, ...] = (AssignLayouts, LowerRecurrent, LowerProducts, LowerIntegers)
 
 
 def lower_to_l2(module: Module, store: WeightStore, plain: bool = False) -> Module:

@@ -92,7 +92,7 @@ def expression(op: Op, arguments: list[str], dtype: str = "float32") -> str:
     if op.kind == "quantize":
         steps = f"__builtin_rintf({arguments[0]} / {arguments[1]})"
         zero = f" + (float){arguments[2]}" if len(arguments) > 2 else ""
-        return f"ca1_to_{SUFFIX[op.out.dtype]}((double)({steps}{zero}))"
+        return f"ca1_near_{SUFFIX[op.out.dtype]}({steps}{zero})"
     if op.kind == "dequantize":
         value = f"((float){arguments[0]} - (float){arguments[2]})" if len(arguments) > 2 else f"(float){arguments[0]}"
         return f"{value} * {arguments[1]}"

@@ -16,6 +16,10 @@ _NOISE = (
 )
 
 DEVIATIONS: Final[Mapping[str, str]] = {
+    "test_attention_4d_causal_fp16_expanded": (
+        "the body rounds to float16 at every node, as CA-1 says of float16; the expected value rounds fewer times, and 2 of "
+        "192 elements are one float16 unit apart, just beyond the tolerance (the plain Attention test passes)"
+    ),
     "test_bernoulli_seed": _GENERATOR,
     "test_bernoulli_seed_expanded": _GENERATOR,
     "test_dft_inverse": _NOISE,

@@ -68,7 +68,11 @@ def attempt(mutant: Mutant) -> Verdict:
         isa = BY_NAME["avx2"]
         generate(lowered, store, Identity("m", "0", "0" * 128, "0" * 128, isa.name), prefix="m", isas=(isa,))
     except CuvilError as error:
-        wrong = fault(str(error)) or ("a defect caught at last" if _unforeseen(error) else "") or ("an internal rule" if stage in ("verify", "lower") else "")
+        wrong = (
+            fault(str(error))
+            or ("a defect caught at last" if _unforeseen(error) else "")
+            or ("an internal rule" if stage in ("verify", "lower") else "")
+        )
         return Verdict(wrong or "refused", stage, traceback.format_exc()[-3000:] if wrong else str(error)[:2000])
     except Exception:
         return Verdict("traceback", stage, traceback.format_exc()[-3000:])

@@ -31,7 +31,7 @@ class Mutant:
 
 
 def mutant(number: int, seeds: Sequence[Seed], campaign: int = 0) -> Mutant:
-    """Mutation ``number`` of the campaign: two in five change one detail, two in five the message, the others its bytes."""
+    """Mutation ``number``: two in five change one detail, two in five the message, the others its bytes."""
     rng = random.Random(f"{campaign}/{number}")
     seed = rng.choice(seeds)
     kind = rng.random()

@@ -143,7 +143,7 @@ def ask_for_much(model: ModelProto, rng: random.Random) -> None:
             helper.make_node("HannWindow", ["s1"], ["huge"], name="ask"),
             helper.make_node("EyeLike", [base], ["huge"], name="ask"),
             helper.make_node("RandomNormal", [], ["huge"], name="ask", shape=[max(0, s) for s in sizes]),
-            helper.make_node("ConvTranspose", [source, "one"], ["huge"], name="ask", strides=[max(1, s) for s in sizes]),
+            helper.make_node("ConvTranspose", [source, "one"], ["huge"], strides=[max(1, s) for s in sizes]),
             helper.make_node("DepthToSpace", [base], ["huge"], name="ask", blocksize=max(1, sizes[0])),
         )
     )  # fmt: skip

@@ -77,7 +77,8 @@ def small_networks() -> list[Seed]:
             m={"kernel_shape": [2, 2], "strides": [2, 2]}, l={"transB": 1},
         ),
         image, ["y"],
-        {"w1": w(4, 3, 3, 3), "b1": w(4), "v": w(4) ** 2 + 1, "w2": w(4, 2, 3, 3), "w3": w(4, 3, 1, 1), "w4": w(5, 4), "b2": w(5)},
+        {"w1": w(4, 3, 3, 3), "b1": w(4), "v": w(4) ** 2 + 1, "w2": w(4, 2, 3, 3), "w3": w(4, 3, 1, 1), "w4": w(5, 4),
+         "b2": w(5)},
         17,
     )  # fmt: skip
     unet = _model(
@@ -101,8 +102,9 @@ def small_networks() -> list[Seed]:
             z={"mode": "edge"},
         ),
         image, ["y"],
-        {"w1": w(4, 3, 3, 3), "w2": w(4, 4, 3, 3), "w3": w(4, 2, 2, 2), "w4": w(2, 10, 3, 3), "one": np.ones(10, np.float32),
-         "zero": np.zeros(10, np.float32), "scales": np.array([1, 1, 2, 2], np.float32), "pads": i(0, 0, 1, 0, 0, 0, 0, 1)},
+        {"w1": w(4, 3, 3, 3), "w2": w(4, 4, 3, 3), "w3": w(4, 2, 2, 2), "w4": w(2, 10, 3, 3),
+         "one": np.ones(10, np.float32), "zero": np.zeros(10, np.float32),
+         "scales": np.array([1, 1, 2, 2], np.float32), "pads": i(0, 0, 1, 0, 0, 0, 0, 1)},
         20,
     )  # fmt: skip
     attention = _model(
@@ -129,7 +131,8 @@ def small_networks() -> list[Seed]:
             kt={"perm": [0, 2, 1]}, u={"equation": "bij,jk->bik"}, m={"keepdims": 1}, z={"axis": 2}, p={"axis": -1},
         ),
         {"x": (FLOAT, (2, 4, 6))}, ["y", "i", "z"],
-        {"one": np.ones(6, np.float32), "zero": w(6), "w1": w(6, 6), "w2": w(6, 6), "w3": w(6, 6), "c": np.array(2.5, np.float32),
+        {"one": np.ones(6, np.float32), "zero": w(6), "w1": w(6, 6), "w2": w(6, 6), "w3": w(6, 6),
+         "c": np.array(2.5, np.float32),
          "ax": i(1), "shape": i(2, 4, 6), "k3": i(3), "lo": np.array(-1, np.float32), "hi": np.array(1, np.float32)},
         18,
     )  # fmt: skip
@@ -146,7 +149,8 @@ def small_networks() -> list[Seed]:
             h={"hidden_size": 3, "direction": "bidirectional"}, t={"perm": [0, 2, 1, 3]}, g={"hidden_size": 2},
         ),
         {"x": (FLOAT, (5, 1, 4)), "h0": (FLOAT, (2, 1, 3))}, ["y", "hn", "cn"],
-        {"w": w(2, 12, 4), "r": w(2, 12, 3), "b": w(2, 24), "shape": i(5, 1, 6), "w2": w(1, 6, 6), "r2": w(1, 6, 2), "ax": i(0)},
+        {"w": w(2, 12, 4), "r": w(2, 12, 3), "b": w(2, 24), "shape": i(5, 1, 6), "w2": w(1, 6, 6),
+         "r2": w(1, 6, 2), "ax": i(0)},
         14,
     )  # fmt: skip
     quantised = _model(
@@ -190,7 +194,8 @@ def small_networks() -> list[Seed]:
         ),
         {"x": (FLOAT, (3, 4)), "idx": (INT64, (2,)), "b": (TensorProto.BOOL, (3, 1))},
         ["s", "e", "h", "w", "n", "c", "t", "l", "d", "m", "o"],
-        {"st": i(0), "en": i(2), "ax": i(0), "i2": np.array([[0, 1], [3, 2], [1, 1]]), "up": w(3, 2), "dep": np.array(4),
+        {"st": i(0), "en": i(2), "ax": i(0), "i2": np.array([[0, 1], [3, 2], [1, 1]]), "up": w(3, 2),
+         "dep": np.array(4),
          "val": np.array([0, 1], np.float32), "axis": np.array(1), "sizes": i(1, 3), "two": i(1, 2),
          "three": np.array(3, np.float32), "idx2": np.array([[0, 1], [2, 3]])},
         18,

@@ -1,4 +1,4 @@
-"""Mutations that are likely to leave a valid model: another number, constant, size, type, or operator of the same form."""
+"""Mutations that often leave a valid model: another number, constant, size, type, or operator of the same form."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from fuzz_structure import Change, graphs
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 UNARY = (
-    "Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Softplus Softsign Sin Cos Tan Asin Acos Atan Sinh Cosh "
-    "Asinh Acosh Atanh Round Sign HardSwish Mish Gelu Elu Selu Celu LeakyRelu ThresholdedRelu HardSigmoid Identity Softmax "
-    "LogSoftmax Hardmax Not IsNaN IsInf Shape Size NonZero Transpose Flatten Squeeze GlobalAveragePool GlobalMaxPool "
-    "ReduceSum ReduceMean ReduceMax ReduceL2 ReduceLogSumExp ArgMax ArgMin LpNormalization MeanVarianceNormalization Det"
+    "Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Softplus Softsign Sin Cos Tan Asin Acos Atan "
+    "Sinh Cosh Asinh Acosh Atanh Round Sign HardSwish Mish Gelu Elu Selu Celu LeakyRelu ThresholdedRelu HardSigmoid Identity "
+    "Softmax LogSoftmax Hardmax Not IsNaN IsInf Shape Size NonZero Transpose Flatten Squeeze GlobalAveragePool GlobalMaxPool "
+    "ReduceSum ReduceMean ReduceMax ReduceL2 ReduceLogSumExp ArgMax ArgMin LpNormalization Det "
+    "MeanVarianceNormalization"
 ).split()
 BINARY = (
     "Add Sub Mul Div Pow Min Max Mod PRelu MatMul Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor BitwiseAnd "
     "BitShift Sum Mean Gemm Gather GatherElements Concat Expand Reshape Tile"
 ).split()
 TYPES = (
-    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64, TensorProto.INT32,
-    TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL, TensorProto.INT16, TensorProto.UINT32, TensorProto.UINT64,
+    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64,
+    TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL, TensorProto.INT16, TensorProto.UINT32, TensorProto.UINT64,
 )  # fmt: skip
 
 

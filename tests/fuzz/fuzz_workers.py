@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
+from pathlib import Path
 from typing import Any
 
 MEMORY = 4 << 30
@@ -26,8 +27,7 @@ class Ended:
 
 
 def _loop(pipe: Connection, function: Callable[[Any], Any]) -> None:
-    with open("/proc/self/statm") as stream:
-        used = int(stream.read().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -111,8 +111,7 @@ def _now(worker: _Worker, cpu: bool) -> float:
     if not cpu:
         return time.monotonic()
     try:
-        with open(f"/proc/{worker.process.pid}/stat") as stream:
-            fields = stream.read().rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{worker.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return time.monotonic()
     return (int(fields[11]) + int(fields[12])) / 100.0

@@ -123,8 +123,8 @@ def line_of_text(width: int) -> Callable[[], list[Feeds]]:
 
 def cell_nuclei() -> list[Feeds]:
     """Means of the 30 features of the Wisconsin data set, a small and a large tumour."""
-    mean = (14.1, 19.3, 92, 655, 0.096, 0.104, 0.089, 0.049, 0.181, 0.063, 0.405, 1.217, 2.87, 40.3, 0.007, 0.025, 0.032,
-            0.012, 0.021, 0.004, 16.3, 25.7, 107, 881, 0.132, 0.254, 0.272, 0.115, 0.29, 0.084)  # fmt: skip
+    mean = (14.1, 19.3, 92, 655, 0.096, 0.104, 0.089, 0.049, 0.181, 0.063, 0.405, 1.217, 2.87, 40.3, 0.007, 0.025,
+            0.032, 0.012, 0.021, 0.004, 16.3, 25.7, 107, 881, 0.132, 0.254, 0.272, 0.115, 0.29, 0.084)  # fmt: skip
     row = np.array(mean)
     return [{"X": (row * factor).astype(np.float32)[None]} for factor in (0.8, 1.3)]
 
@@ -134,6 +134,7 @@ def loop_counts() -> list[Feeds]:
     return [{"x": x, "n": np.array(n, np.int64)} for n in (0, 1, 5, 8)]
 
 
+INK = "inputs: {x: {range: [-1.2, 1.2]}}\n"
 MODELS = (
     RealModel("cxr_pneumonia_cnn", {"image": (1, 1, 28, 28)}, chest_images, "inputs: {image: {range: [0, 1]}}\n"),
     # onnxruntime rounds a sum that lies halfway between two steps to the other one now and then
@@ -150,8 +151,8 @@ MODELS = (
         "inputs: {input: {range: [-1, 1]}, sr: {range: [16000, 16000]}}\n",
     ),
     RealModel("magika_v3_3", {"bytes": (1, 2048)}, file_content, "inputs: {bytes: {range: [0, 256]}}\n"),
-    RealModel("ppocr_cls_mobilenetv3", {"x": (1, 3, 48, 192)}, line_of_text(192), "inputs: {x: {range: [-1.2, 1.2]}}\n"),
-    RealModel("ppocr_v4_rec_svtr", {"x": (1, 3, 48, 160)}, line_of_text(160), "inputs: {x: {range: [-1.2, 1.2]}}\n"),
+    RealModel("ppocr_cls_mobilenetv3", {"x": (1, 3, 48, 192)}, line_of_text(192), INK),
+    RealModel("ppocr_v4_rec_svtr", {"x": (1, 3, 48, 160)}, line_of_text(160), INK),
     RealModel("breast_cancer_rf_onnxml", {"X": (1, 30)}, cell_nuclei, "inputs: {X: {range: [0, 5000]}}\n"),
     RealModel("synthetic_loop_if", {"x": (1, 1, 8, 8)}, loop_counts, "inputs: {n: {range: [0, 8]}}\n"),
 )  # fmt: skip

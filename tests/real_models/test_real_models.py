@@ -1,4 +1,4 @@
-"""Every real model on both targets: the bits of the reference, values near onnxruntime's, on inputs such as it meets."""
+"""Every real model on both targets, on inputs such as it meets: the reference's bits, values near onnxruntime's."""
 
 from __future__ import annotations
 

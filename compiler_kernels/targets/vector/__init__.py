@@ -18,6 +18,7 @@ from compiler_kernels.targets.vector.integer import integer
 from compiler_kernels.targets.vector.lanes import layer_normalization, reduction, softmax
 from compiler_kernels.targets.vector.movement import concat, relayout
 from compiler_kernels.targets.vector.moves import moves
+from compiler_kernels.targets.vector.plain_pool import plain_max_pool
 from compiler_kernels.targets.vector.pointwise import blocked, plain
 from compiler_kernels.targets.vector.pool import global_pool, pool
 from compiler_kernels.targets.vector.product import product
@@ -28,7 +29,7 @@ from compiler_kernels.targets.vector.strided import join, packing, strided
 Family = Callable[[Graph, Isa, str], Kernel | None]
 FAMILIES: tuple[Family, ...] = (
     conv, winograd, depthwise, pool, global_pool, resize, blocked, plain,
-    relayout, concat, moves, product, packing, join, strided,
+    plain_max_pool, relayout, concat, moves, product, packing, join, strided,
     softmax, layer_normalization, reduction, recurrent,
 )  # fmt: skip
 

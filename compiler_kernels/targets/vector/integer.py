@@ -19,12 +19,15 @@ from compiler_kernels.targets.c.writer import Code, Kernel, c_type, linear
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.integer_chain import Chain
 
-STRIP_BYTES: Final = 48 * 1024
-"""Most bytes of operands an item copies, so that they stay near the processor."""
+COPY_BYTES: Final = 48 * 1024
+SUM_BYTES: Final = 64 * 1024
+"""Most bytes of operands an item copies, and of sums it holds, so that they stay near the processor."""
 LONGEST: Final = 48
 """Most rows of a strip of a product."""
 ITEMS: Final = 16
-"""Items to cut the work into where that leaves strips of at least one row."""
+ITEM_PRODUCTS: Final = 500_000
+"""The work is cut into at most ``ITEMS`` images' strips, none of far fewer products than this: rows between two strips
+are copied twice, and a chain over few positions is slow."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,17 @@ class Plan:
     @property
     def strip(self) -> int:
         """Rows of results per item."""
-        rows = self.result[0]
-        wanted = -(-rows * self.images * self.groups // ITEMS)
-        fitting = next((r for r in range(rows, 1, -1) if self.copied_rows(r) * self.row * 2 <= STRIP_BYTES), 1)
-        return max(1, min(rows, wanted, fitting, LONGEST if self.by_row else rows))
+        rows, columns = self.result
+        products = self.images * rows * columns * self.outputs * self.channels * prod(self.kernel)
+        items = max(1, min(ITEMS, products // ITEM_PRODUCTS))
+        wanted = -(-rows * self.images * self.groups // items)
+        row_bytes = columns * BLOCK * 2 * 4
+
+        def fits(count: int) -> bool:
+            return self.copied_rows(count) * self.row * 2 <= COPY_BYTES and count * row_bytes <= SUM_BYTES
+
+        fitting = next((r for r in range(min(rows, wanted), 1, -1) if fits(r)), 1)
+        return min(rows, wanted, fitting, LONGEST if self.by_row else rows)
 
 
 def plan_of(function: Graph, op: Op) -> Plan:
@@ -244,18 +254,18 @@ class _Writer:
             if high < plan.width:
                 code.add(f"__builtin_memset(to + {high * step}, 0, {(plan.width - high) * step} * sizeof *to);")
             plane = height * wide
-            with code.block(f"for (int c = 0; c < {plan.channels - odd}; c += 2)"):
-                code.add(f"const {ctype} *from = {x} + ((long)n * {plan.channels} + c) * {plane} + row * {wide};")
-                with code.block(f"for (int k = {low}; k < {high}; k++)"):
-                    code.add(f"to[k * {step} + c] = from[k - {low}];")
-                    code.add(f"to[k * {step} + c + 1] = from[k - {low} + {plane}];")
-            if odd:
-                last = plan.channels - 1
-                code.add(f"const {ctype} *from = {x} + ((long)n * {plan.channels} + {last}) * {plane} + row * {wide};")
+            code.add("int32_t *pairs = (int32_t *)to;")
+            with code.block(f"for (int c = 0; c < {plan.channels}; c += 2)"):
                 code.add(
-                    f"for (int k = {low}; k < {high}; k++) to[k * {step} + {last}] = from[k - {low}], "
-                    f"to[k * {step} + {last + 1}] = 0;"
+                    f"const {ctype} *from = {x} + ((long)n * {plan.channels} + c) * {plane} + row * {wide} - {low};"
                 )
+                target = linear([("k", plan.pairs), ("c / 2", 1)])
+                one, two = "(uint16_t)from[k]", f"(uint16_t)from[k + {plane}]"
+                loop = f"for (int k = {low}; k < {high}; k++) pairs[{target}] ="
+                if odd:
+                    code.add(f"if (c == {plan.channels - 1}) {loop} {one};")
+                if plan.channels > 1:
+                    code.add(f"{'else ' if odd else ''}{loop} (int32_t)({one} | (uint32_t){two} << 16);")
 
 
 def _cut(count: int, most: int) -> list[tuple[int, int, int]]:

@@ -86,11 +86,6 @@ def _packed(name: str, index: Index, kind: str, attrs: Mapping[str, Any], out: S
         matrix = _filled(matrix.reshape(-1, *matrix.shape[-2:]), 2, LANES)
         split = matrix.reshape(*matrix.shape[:2], -1, LANES)
         return np.ascontiguousarray(split.transpose(0, 2, 1, 3)).reshape(-1)
-    if name == "integer16":
-        wide = index.reshape(*index.shape[:2], -1) if kind == "conv_integer" else index.T[:, :, None]
-        wide = _filled(_filled(wide, 0, LANES), 1, 2)
-        split = wide.reshape(-1, LANES, wide.shape[1] // 2, 2, wide.shape[2])
-        return np.ascontiguousarray(split.transpose(0, 4, 2, 1, 3)).reshape(-1)
     if name == "recurrent16":
         hidden = index.shape[0]
         split = 2 * hidden if kind.startswith("gru") else index.shape[1]

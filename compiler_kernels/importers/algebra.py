@@ -26,8 +26,8 @@ def gemm(ctx: Context) -> None:
     attrs: dict[str, Attr] = {
         "alpha": ctx.at.float_("alpha", 1.0),
         "beta": ctx.at.float_("beta", 1.0),
-        "trans_a": bool(ctx.at.int_("transA", 0)),
-        "trans_b": bool(ctx.at.int_("transB", 0)),
+        "trans_a": ctx.at.flag("transA", 0),
+        "trans_b": ctx.at.flag("transB", 0),
     }
     ctx.bind(ctx.emit("gemm", [ctx.tensor(0), ctx.tensor(1), ctx.optional(2)], attrs))
 

@@ -212,7 +212,7 @@ def non_max_suppression(ctx: Context) -> None:
         given = ctx.optional(index)
         scalars.append(None if given is None else ctx.reshape(ctx.cast(given, "float32"), (1,)))
     order = ctx.emit("topk_indices", [scores], {"axis": 2, "k": scores.shape[2], "largest": True})
-    attrs: dict[str, Attr] = {"center_point": bool(ctx.at.int_("center_point_box", 0)), "limit": limit}
+    attrs: dict[str, Attr] = {"center_point": ctx.at.flag("center_point_box", 0), "limit": limit}
     kept = ctx.emit("non_max_suppression", [boxes, scores, order, *scalars], attrs)
     where, count = marked(ctx, ctx.emit("greater_or_equal", [kept, whole([0])]))
     where = ctx.transpose(where, (1, 0))

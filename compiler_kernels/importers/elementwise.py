@@ -70,12 +70,12 @@ def where(ctx: Context) -> None:
 
 
 def is_inf(ctx: Context) -> None:
-    attrs: dict[str, Attr] = {s: bool(ctx.at.int_(f"detect_{s}", 1)) for s in ("negative", "positive")}
+    attrs: dict[str, Attr] = {s: ctx.at.flag(f"detect_{s}", 1) for s in ("negative", "positive")}
     ctx.bind(ctx.emit("is_inf", [ctx.tensor(0)], attrs))
 
 
 def mod(ctx: Context) -> None:
-    attrs: dict[str, Attr] = {"fmod": bool(ctx.at.int_("fmod", 0))}
+    attrs: dict[str, Attr] = {"fmod": ctx.at.flag("fmod", 0)}
     ctx.bind(ctx.emit("mod", [ctx.tensor(0), ctx.tensor(1)], attrs))
 
 

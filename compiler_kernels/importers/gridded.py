@@ -88,7 +88,7 @@ def lp_pool(ctx: Context) -> None:
     if min(found.pads) < 0:
         ctx.at.unsupported("has negative pads")
     n, pads = len(kernel), list(found.pads)
-    if ctx.at.int_("ceil_mode", 0) and not found.automatic:
+    if ctx.at.flag("ceil_mode", 0) and not found.automatic:
         for a, size in enumerate(x.shape[2:]):
             extent = (kernel[a] - 1) * found.dilations[a] + 1
             span = size + pads[a] + pads[n + a] - extent

@@ -86,6 +86,13 @@ class Node:
             self.invalid(f"has an attribute {key} that is not an integer")
         return value
 
+    def flag(self, key: str, default: int) -> bool:
+        """An integer that ONNX defines for 0 and 1 only: runtimes disagree on what any other means."""
+        value = self.int_(key, default)
+        if value not in (0, 1):
+            self.invalid(f"has {key} {value}, where ONNX defines 0 and 1")
+        return bool(value)
+
     def float_(self, key: str, default: float) -> float:
         value = self.attr(key, default)
         if not isinstance(value, int | float):

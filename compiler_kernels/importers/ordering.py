@@ -21,7 +21,7 @@ def top_k(ctx: Context) -> None:
     ctx.at.int_("sorted", 1)  # the order of unsorted results is free: they are sorted
     if len(wanted) != 1 or not 0 <= wanted[0] <= x.shape[axis]:
         ctx.at.invalid(f"takes the first {list(wanted)} of the {x.shape[axis]} elements of axis {axis}")
-    attrs: dict[str, Attr] = {"axis": axis, "k": wanted[0], "largest": bool(ctx.at.int_("largest", 1))}
+    attrs: dict[str, Attr] = {"axis": axis, "k": wanted[0], "largest": ctx.at.flag("largest", 1)}
     found = ctx.emit("topk_indices", [ctx.wide(0)], attrs)
     if ctx.used(0):
         ctx.bind(check(ctx.emit("gather_elements", [x, found], {"axis": axis})))
@@ -33,8 +33,8 @@ def arg_extreme(ctx: Context) -> None:
     x = ctx.wide(0)
     attrs: dict[str, Attr] = {
         "axis": axis_of(ctx, ctx.at.int_("axis", 0), x.rank),
-        "keepdims": bool(ctx.at.int_("keepdims", 1)),
-        "select_last": bool(ctx.at.int_("select_last_index", 0)),
+        "keepdims": ctx.at.flag("keepdims", 1),
+        "select_last": ctx.at.flag("select_last_index", 0),
     }
     ctx.bind(ctx.emit("arg_max" if ctx.at.op == "ArgMax" else "arg_min", [x], attrs))
 
@@ -43,7 +43,7 @@ def cumulative(ctx: Context) -> None:
     """A run-time axis chooses among the results along every axis."""
     x = ctx.wide(0)
     kind = "cum_sum" if ctx.at.op == "CumSum" else "cum_prod"
-    exclusive, reverse = bool(ctx.at.int_("exclusive", 0)), bool(ctx.at.int_("reverse", 0))
+    exclusive, reverse = ctx.at.flag("exclusive", 0), ctx.at.flag("reverse", 0)
 
     def along(axis: int) -> Tensor:
         return ctx.emit(kind, [x], {"axis": axis, "exclusive": exclusive, "reverse": reverse})

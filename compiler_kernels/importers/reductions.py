@@ -72,8 +72,8 @@ _BODIES: Final[dict[str, tuple[Step, str, Step]]] = {
 def reduce_(ctx: Context) -> None:
     """``axes`` is an attribute before opset 18 (13 for ReduceSum) and an input from then on; none means all, or with
     ``noop_with_empty_axes`` the empty set."""
-    x, keepdims = ctx.tensor(0), bool(ctx.at.int_("keepdims", 1))
-    nothing = bool(ctx.at.int_("noop_with_empty_axes", 0))
+    x, keepdims = ctx.tensor(0), ctx.at.flag("keepdims", 1)
+    nothing = ctx.at.flag("noop_with_empty_axes", 0)
     before, kind, after = _BODIES[ctx.at.op]
     axes = ctx.at.optional_ints("axes")
     steering = runtime(ctx, 1)

@@ -185,7 +185,7 @@ def resize(ctx: Context) -> None:
         "coordinate_mode": coordinates,
         "nearest_mode": nearest,
         "extrapolation_value": ctx.at.float_("extrapolation_value", 0.0),
-        "exclude_outside": bool(ctx.at.int_("exclude_outside", 0)),
+        "exclude_outside": ctx.at.flag("exclude_outside", 0),
     }
     if mode == "cubic":
         attrs["cubic_coefficient"] = ctx.at.float_("cubic_coeff_a", -0.75)

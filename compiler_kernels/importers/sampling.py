@@ -36,7 +36,7 @@ def grid_sample(ctx: Context) -> None:
     attrs: dict[str, Attr] = {
         "mode": mode,
         "padding": padding,
-        "align_corners": bool(ctx.at.int_("align_corners", 0)),
+        "align_corners": ctx.at.flag("align_corners", 0),
     }
     ctx.bind(ctx.cast(ctx.emit("grid_sample", [found, grid], attrs), x.type.dtype))
 

@@ -31,7 +31,7 @@ Ints = tuple[int, ...]
 
 
 def reshape(ctx: Context) -> None:
-    x, keep_zero = ctx.tensor(0), bool(ctx.at.int_("allowzero", 0))
+    x, keep_zero = ctx.tensor(0), ctx.at.flag("allowzero", 0)
     if runtime(ctx, 1) is not None:
         out = declared_sizes(ctx, 1, "its shape")
         if prod(out) != prod(x.shape):

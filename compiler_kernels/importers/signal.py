@@ -79,7 +79,7 @@ def _spectrum(ctx: Context, x: Tensor, axis: int, length: int, inverse: bool, on
 def dft(ctx: Context) -> None:
     """Opsets 17 (axis is an attribute, 1 by default) and 20 (an input, -2 by default)."""
     x = ctx.tensor(0)
-    inverse, onesided = bool(ctx.at.int_("inverse", 0)), bool(ctx.at.int_("onesided", 0))
+    inverse, onesided = ctx.at.flag("inverse", 0), ctx.at.flag("onesided", 0)
     if x.rank < 2 or x.shape[-1] not in (1, 2) or x.type.dtype not in COMPUTED:
         ctx.at.invalid(f"transforms {x.type.dtype}{list(x.shape)}; the last axis holds 1 or 2 floating-point parts")
     if ctx.at.version >= 20 and runtime(ctx, 2) is not None:
@@ -151,7 +151,7 @@ def stft(ctx: Context) -> None:
     cut = ctx.emit("gather", [x, constant(places)], {"axis": 1})
     if window is not None:
         cut = ctx.emit("mul", [cut, ctx.reshape(window, (length, 1))])
-    ctx.bind(_spectrum(ctx, cut, 2, length, False, bool(ctx.at.int_("onesided", 1))))
+    ctx.bind(_spectrum(ctx, cut, 2, length, False, ctx.at.flag("onesided", 1)))
 
 
 def window(ctx: Context) -> None:

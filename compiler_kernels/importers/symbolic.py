@@ -171,7 +171,7 @@ def _product(ctx: Context) -> Tensor:
     axes = ctx.at.optional_ints("axes") or (ctx.const_ints(1, "its axes") if ctx.at.has_input(1) else ())
     if data.ndim > 1 or (axes and data.ndim != len(axes)):
         ctx.at.unsupported("multiplies a part of the sizes")
-    keep = bool(ctx.at.int_("keepdims", 1))
+    keep = ctx.at.flag("keepdims", 1)
     return sizes_tensor(_objects([product(data.reshape(-1).tolist())], (1,) * data.ndim if keep else ()), _dtype(ctx))
 
 

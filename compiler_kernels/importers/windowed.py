@@ -148,16 +148,16 @@ def pool(ctx: Context) -> None:
     if min(found.pads) < 0:
         ctx.at.unsupported("has negative pads")
     # with auto_pad the number of windows is ONNX's own formula, which rounds down once the pads are explicit
-    ceil_mode = bool(ctx.at.int_("ceil_mode", 0)) and not found.automatic
+    ceil_mode = ctx.at.flag("ceil_mode", 0) and not found.automatic
     attrs: dict[str, Attr] = {**found.attrs(), "kernel": kernel, "ceil_mode": ceil_mode}
     if ctx.at.op == "AveragePool":
-        attrs["count_include_pad"] = bool(ctx.at.int_("count_include_pad", 0))
+        attrs["count_include_pad"] = ctx.at.flag("count_include_pad", 0)
         ctx.bind(ctx.narrow(ctx.emit("average_pool", [x], attrs), ctx.tensor(0)))
         return
     if ctx.used(0):
         ctx.bind(ctx.cast(ctx.emit("max_pool", [x], attrs), ctx.tensor(0).type.dtype))
     if ctx.used(1):
-        column_major = bool(ctx.at.int_("storage_order", 0))
+        column_major = ctx.at.flag("storage_order", 0)
         ctx.bind(ctx.emit("max_pool_indices", [x], {**attrs, "column_major": column_major}), 1)
 
 

@@ -10,9 +10,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 UNARY = (
     "Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Softplus Softsign Sin Cos Tan Asin Acos Atan "
-    "Sinh Cosh Asinh Acosh Atanh Round Sign HardSwish Mish Gelu Elu Selu Celu LeakyRelu ThresholdedRelu HardSigmoid Identity "
-    "Softmax LogSoftmax Hardmax Not IsNaN IsInf Shape Size NonZero Transpose Flatten Squeeze GlobalAveragePool GlobalMaxPool "
-    "ReduceSum ReduceMean ReduceMax ReduceL2 ReduceLogSumExp ArgMax ArgMin LpNormalization Det "
+    "Sinh Cosh Asinh Acosh Atanh Round Sign HardSwish Mish Gelu Elu Selu Celu LeakyRelu ThresholdedRelu HardSigmoid "
+    "Identity Softmax LogSoftmax Hardmax Not IsNaN IsInf Shape Size NonZero Transpose Flatten Squeeze GlobalAveragePool "
+    "GlobalMaxPool ReduceSum ReduceMean ReduceMax ReduceL2 ReduceLogSumExp ArgMax ArgMin LpNormalization Det "
     "MeanVarianceNormalization"
 ).split()
 BINARY = (
@@ -21,7 +21,8 @@ BINARY = (
 ).split()
 TYPES = (
     TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64,
-    TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL, TensorProto.INT16, TensorProto.UINT32, TensorProto.UINT64,
+    TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL, TensorProto.INT16, TensorProto.UINT32,
+    TensorProto.UINT64,
 )  # fmt: skip
 
 

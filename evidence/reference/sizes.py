@@ -9,6 +9,7 @@ from typing import Any
 
 from evidence.reference.errors import ReferenceError
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _BOUND = re.compile(r"(\d+)\.\.(\d+)(?: step (\d+))?")
 
 
@@ -27,8 +28,10 @@ def evaluate(size: int | str, values: Mapping[str, int]) -> int:
     """A size as a number. :class:`ReferenceError` for anything but integers, symbols, ``+ - * //``, min and max."""
     if isinstance(size, int):
         return size
+    places = {name: f"s{n}" for n, name in enumerate(values)}  # names hold dots and digits as no language allows
+    text = _NAME.sub(lambda match: places.get(match[0], match[0]), size)
     try:
-        return _value(ast.parse(size, mode="eval").body, values)
+        return _value(ast.parse(text, mode="eval").body, {places[name]: value for name, value in values.items()})
     except (SyntaxError, KeyError, ZeroDivisionError) as error:
         raise ReferenceError(f"frozen graph: the size {size!r} cannot be evaluated: {error}") from error
 
@@ -38,8 +41,6 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> int:
         return node.value
     if isinstance(node, ast.Name):
         return values[node.id]
-    if isinstance(node, ast.Attribute):  # a symbol with a dot in its name
-        return values[ast.unparse(node)]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, values)
     if isinstance(node, ast.BinOp):

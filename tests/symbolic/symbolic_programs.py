@@ -117,7 +117,8 @@ def differing(items: Sequence[Ready], expected: Sequence[list[list[Array]]], way
                 got = canonical_nan(np.frombuffer(output, array.dtype, array.size, start)).reshape(array.shape)
                 start += array.nbytes
                 if got.tobytes() != canonical_nan(array).tobytes():
-                    places = np.argwhere(got.view("u4") != canonical_nan(array).view("u4"))[:3].tolist()
-                    wrong.append(f"{item.case.name} at {dict(sizes)}: first differences at {places}")
+                    pair = [a.reshape(-1).view(f"V{a.dtype.itemsize}") for a in (got, canonical_nan(array))]
+                    places = np.flatnonzero(pair[0] != pair[1])[:3].tolist()
+                    wrong.append(f"{item.case.name} at {dict(sizes)}: first differences at {places} of {array.size}")
     assert start == len(output)
     return wrong

@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph
-from compiler_kernels.targets.c.writer import SUFFIX, Code, c_type, decode, linear, root_of, strides
+from compiler_kernels.targets.c.writer import SUFFIX, Code, c_type, decode, is_one, linear, root_of, strides
 
 
 def _sum(terms: Sequence[str]) -> str:
@@ -15,7 +15,7 @@ def _sum(terms: Sequence[str]) -> str:
 
 
 def _scaled(name: str, factor: int) -> str:
-    return name if factor == 1 else f"{name} * {factor}"
+    return name if is_one(factor) else f"{name} * {factor}"
 
 
 def gather(function: Graph, code: Code) -> None:
@@ -52,11 +52,11 @@ def gather_nd(function: Graph, code: Code) -> None:
     dims, index_dims = types[x].dims, types[indices].dims
     depth, inner = index_dims[-1], prod(dims[batch + index_dims[-1] :])
     step = strides(dims)
-    code.add(f"const int tuple = {'i' if inner == 1 else f'i / {inner}'};")
-    terms = ["0" if inner == 1 else f"i % {inner}"]
+    code.add(f"const int tuple = {'i' if is_one(inner) else f'i / {inner}'};")
+    terms = ["0" if is_one(inner) else f"i % {inner}"]
     per_batch = prod(index_dims[batch:-1])
     if batch:
-        terms.append(_scaled(f"(tuple / {per_batch})" if per_batch != 1 else "tuple", prod(dims[batch:])))
+        terms.append(_scaled(f"(tuple / {per_batch})" if not is_one(per_batch) else "tuple", prod(dims[batch:])))
     for d in range(depth):
         place = f"{indices}[tuple * {depth} + {d}]" if depth > 1 else f"{indices}[tuple]"
         size = dims[batch + d]

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from compiler_kernels.ir.graph import Graph
-from compiler_kernels.targets.c.writer import Code, broadcast_index, c_number, c_type, decode, linear, root_of, strides
+from compiler_kernels.targets.c.writer import (
+    Code,
+    broadcast_index,
+    c_number,
+    c_type,
+    decode,
+    is_one,
+    linear,
+    root_of,
+    strides,
+)
 
 
 def copy(function: Graph, code: Code) -> None:
@@ -59,17 +69,22 @@ def pad(function: Graph, code: Code) -> None:
     code.add(*decode(op.out.dims))
     for a, size in enumerate(dims):
         code.add(f"int x{a} = {linear([(f'i{a}', 1)], -pads[a])};")
+        if mode != "constant" and not pads[a] and not pads[a + len(dims)]:
+            continue
         if mode == "edge":
             code.add(f"x{a} = x{a} < 0 ? 0 : x{a} > {size - 1} ? {size - 1} : x{a};")
         elif mode == "wrap":
             code.add(f"x{a} = ((x{a} % {size}) + {size}) % {size};")
         elif mode == "reflect":
-            if size > 1:
-                period = 2 * (size - 1)
-                code.add(f"x{a} = ((x{a} % {period}) + {period}) % {period};")
-                code.add(f"x{a} = x{a} >= {size} ? {period} - x{a} : x{a};")
-            else:
+            if is_one(size):
                 code.add(f"x{a} = 0;")
+                continue
+            period = f"{2 * (size - 1)}"
+            if not isinstance(size, int):  # which may be 1
+                code.add(f"const int p{a} = {size} > 1 ? {period} : 1;")
+                period = f"p{a}"
+            code.add(f"x{a} = ((x{a} % {period}) + {period}) % {period};")
+            code.add(f"x{a} = x{a} >= {size} ? {period} - x{a} : x{a};")
     index = linear([(f"x{a}", step[a]) for a in range(len(dims))])
     value = f"{op.operands[0]}[{index}]"
     if mode == "constant":

@@ -8,7 +8,18 @@ from typing import Final
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.products import axis_names
-from compiler_kernels.targets.c.writer import SUFFIX, Code, c_number, c_type, decode, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import (
+    SUFFIX,
+    Code,
+    c_number,
+    c_type,
+    decode,
+    is_one,
+    linear,
+    loop,
+    root_of,
+    strides,
+)
 
 
 def _line(function: Graph) -> tuple[int, int, int]:
@@ -25,7 +36,7 @@ def lines(function: Graph) -> int:
 
 def _start(size: int, inner: int) -> str:
     """Where line ``i`` of lines of ``size`` elements begins."""
-    return f"i * {size}" if inner == 1 else f"(i / {inner}) * {size * inner} + i % {inner}"
+    return f"i * {size}" if is_one(inner) else f"(i / {inner}) * {size * inner} + i % {inner}"
 
 
 def topk_indices(function: Graph, code: Code) -> None:
@@ -56,7 +67,7 @@ def arg_extreme(function: Graph, code: Code) -> None:
     suffix = SUFFIX[ttype.dtype]
     code.add(f"const {c_type(ttype)} *line = {x} + {_start(size, inner)};", "int64_t t0 = 0;")
     with code.block(f"for (int k = 1; k < {size}; k++)"):
-        step = "" if inner == 1 else f" * {inner}"
+        step = "" if is_one(inner) else f" * {inner}"
         code.add(f"const {c_type(ttype)} a = line[k{step}], b = line[t0{step}];")
         better = "a > b" if op.kind == "arg_max" else "a < b"
         test = f"{better} || (a != a && b == b)"
@@ -78,7 +89,7 @@ def scan(function: Graph, code: Code) -> None:
     code.add(f"const {ctype} *line = {x} + {_start(size, inner)};", f"{ctype} *out = y + {_start(size, inner)};")
     code.add(f"{ctype} acc = {c_number(0 if sums else 1, dtype)};")
     with code.block(loop("k", size)):
-        code.add(f"const int at = {place}{'' if inner == 1 else f' * {inner}'};")
+        code.add(f"const int at = {place}{'' if is_one(inner) else f' * {inner}'};")
         if op.attr("exclusive"):
             code.add("out[at] = acc;")
         code.add(f"acc = k == 0 ? line[at] : ({ctype})({following});")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.products import axis_names
-from compiler_kernels.targets.c.writer import Code, c_type, decode, linear, loop, root_of, strides
+from compiler_kernels.targets.c.writer import Code, c_type, decode, is_one, linear, loop, root_of, strides
 
 _ADD = "acc += (uint32_t)((int32_t){0} * (int32_t){1});"
 
@@ -74,7 +74,7 @@ def _matrix(function: Graph, code: Code, wide: str, add: str) -> None:
 
     def start(dims: tuple[int, ...], last: tuple[str, int]) -> str:
         step, lead = strides(dims), batch - (len(dims) - 2)
-        return linear([*((names[lead + n], step[n]) for n in range(len(dims) - 2) if dims[n] != 1), last])
+        return linear([*((names[lead + n], step[n]) for n in range(len(dims) - 2) if not is_one(dims[n])), last])
 
     code.add(
         *decode(op.out.dims),

@@ -13,7 +13,7 @@ from typing import Final
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.graph import Graph
-from compiler_kernels.ir.symbols import Symbols
+from compiler_kernels.ir.symbols import Symbols, Unproved
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.targets.c import (
@@ -110,12 +110,25 @@ def emit_kernel(function: Graph, name: str = "", symbols: Symbols | None = None)
         return _kernel(function, name, comments, lines, _bounded(function, items))
     local = localise(function)
     with local_sizes(local, symbols or {}):
-        lines, count = _body(local.function)
+        lines, count = _sized_body(function, local.function)
         lines, count = by_rows(local.function, lines) or (lines, count)
         items = _bounded(local.function, count)
     clip: list[str] = [] if isinstance(count, int) else share(f"{count}", items)
     head = [*declarations(local, list(symbols or {}), "\n".join([*clip, *lines])), *clip]
     return _kernel(function, name, comments, lines, items, head or ["(void)sizes;"])
+
+
+def _sized_body(function: Graph, local: Graph) -> tuple[list[str], Size]:
+    """:func:`_body` in terms of locals; an emitter that needs a number refuses with the operator's name."""
+    root = root_of(function)
+    try:
+        return _body(local)
+    except Unproved:
+        shapes = ", ".join(str(list(v.type.shape)) for v in function.inputs)
+        raise UnsupportedError(
+            f"operator {root.kind}{f' (node {root.node!r})' if root.node else ''} has no kernel for the shapes "
+            f"{shapes}, whose sizes are known at run time only; pin a symbol in them (policy, shapes)"
+        ) from None
 
 
 def _bounded(function: Graph, items: Size) -> int:

@@ -92,6 +92,11 @@ def is_one(size: Size) -> bool:
     return isinstance(size, int) and size == 1
 
 
+def _is_zero(size: Size) -> bool:
+    """Whether ``size`` is the number 0; one known at run time may be, and stands in the text."""
+    return isinstance(size, int) and size == 0
+
+
 def c_count(count: Size, dtype: str = "float32") -> str:
     """``count`` as a number of a floating-point type, converted at run time where it is known only then."""
     return c_number(float(count), dtype) if isinstance(count, int) else f"({DTYPES[dtype].c}){count}"
@@ -115,8 +120,8 @@ def decode(shape: Sequence[int], prefix: str = "i", flat: str = "i") -> list[str
 
 def linear(terms: Sequence[tuple[str, Size]], offset: Size = 0) -> str:
     """``a * 3 + b + 7`` without zero terms; ``0`` when nothing is left."""
-    parts = [name if is_one(factor) else f"{name} * {factor}" for name, factor in terms if factor != 0]
-    if offset != 0 or not parts:
+    parts = [name if is_one(factor) else f"{name} * {factor}" for name, factor in terms if not _is_zero(factor)]
+    if not _is_zero(offset) or not parts:
         parts.append(f"{offset}")
     return " + ".join(parts).replace("+ -", "- ")
 

@@ -200,10 +200,18 @@ def test_unsupported(op: str, operands: list[object], opset: int, attrs: dict[st
         ("Transpose", [(2, 3)], {"perm": [0, 0]}, "not a permutation"),
         ("Squeeze", [(2, 3), i(0)], {}, "squeezes axes"),
         ("Clip", [(2,), np.array(np.nan, np.float32)], {}, "NaN as a bound"),
+        ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], {"mode": "cubic", "cubic_coeff_a": np.inf}, "is not finite"),
+        ("ReduceMean", [(4, 3)], {"keepdims": 2}, "has keepdims 2, where ONNX defines 0 and 1"),
     ],
 )
 def test_contradictory(op: str, operands: list[object], attrs: dict[str, object], sentence: str) -> None:
     refused(one_node(op, operands, 13, **attrs), sentence, UsageError)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("attrs", [{"mode": "cubic"}, {"mode": "linear", "antialias": 1}])
+def test_resizes_that_are_one_operation_per_axis(attrs: dict[str, object]) -> None:
+    main = load(one_node("Resize", [(1, 1, 4, 6), None, np.array([1, 1, 0.5, 1.5], np.float32)], 18, **attrs)).main
+    assert [(op.kind, op.out.shape) for op in main.ops] == [("resize", (1, 1, 4, 9)), ("resize", (1, 1, 2, 9))]
 
 
 def test_other_domains_control_flow_and_types() -> None:

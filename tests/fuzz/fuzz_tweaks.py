@@ -12,9 +12,8 @@ UNARY = (
     "Relu Sigmoid Tanh Erf Exp Log Sqrt Neg Abs Reciprocal Floor Ceil Softplus Softsign Sin Cos Tan Asin Acos Atan "
     "Sinh Cosh Asinh Acosh Atanh Round Sign HardSwish Mish Gelu Elu Selu Celu LeakyRelu ThresholdedRelu HardSigmoid "
     "Identity Softmax LogSoftmax Hardmax Not IsNaN IsInf Shape Size NonZero Transpose "
-    "Flatten Squeeze "
-    "GlobalAveragePool GlobalMaxPool ReduceSum ReduceMean ReduceMax ReduceL2 ReduceLogSumExp ArgMax ArgMin LpNormalization Det "
-    "MeanVarianceNormalization"
+    "Flatten Squeeze GlobalAveragePool GlobalMaxPool ReduceSum ReduceMean ReduceMax ReduceL2 ReduceLogSumExp ArgMax "
+    "ArgMin LpNormalization Det MeanVarianceNormalization"
 ).split()
 BINARY = (
     "Add Sub Mul Div Pow Min Max Mod PRelu MatMul Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor BitwiseAnd "

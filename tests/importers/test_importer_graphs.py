@@ -171,7 +171,7 @@ def refused(data: bytes, sentence: str, kind: type[CuvilError]) -> None:
 @pytest.mark.parametrize(
     ("op", "operands", "opset", "attrs", "sentence"),
     [
-        ("ImageDecoder", [(9,)], 20, {}, r"node 'the_node' \(ImageDecoder, domain ai.onnx, opset 20\) is not compiled"),
+        ("ImageDecoder", [(9,)], 20, {}, r"node 'the_node' \(ImageDecoder, domain ai.onnx, opset 20\) decodes"),
         ("GridSample", [np.zeros((1, 1, 4, 4), np.int32), (1, 2, 2, 2)], 20, {}, "interpolates int32 elements"),
         ("Resize", [(1, 1, 4, 4), None, f(4, low=1)], 18, {"antialias": 1}, "antialias in mode nearest"),
         ("Reshape", [(4,), (2,)], 13, {}, "takes its shape from the run-time tensor 'x1'"),

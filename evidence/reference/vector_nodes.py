@@ -20,6 +20,7 @@ from evidence.reference.vector_model import Array, OnnxParts
 from evidence.reference.vector_recurrent import OPERATORS, recurrent_graph
 from evidence.reference.vector_sampling import SAMPLING_GRAPHS, resize_by
 from evidence.reference.vector_shapes import SHAPE_GRAPHS
+from evidence.reference.vector_signal import SIGNAL_GRAPHS
 
 Attrs = Mapping[str, Any]
 Operands = Sequence[Array | None]
@@ -208,6 +209,7 @@ GRAPHS: dict[str, Callable[[OnnxParts], tuple[RefGraph, dict[str, Array]]]] = {
     **vector_elementwise.BUILDERS,
     **FUNCTION_GRAPHS,
     **SAMPLING_GRAPHS,
+    **SIGNAL_GRAPHS,
 }
 """Builders of operators that are several nodes, by ONNX name; a family of vectors adds its own."""
 

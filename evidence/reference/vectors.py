@@ -26,6 +26,7 @@ from evidence.reference import (
     vector_cases_recurrent,
     vector_cases_sampling,
     vector_cases_shapes,
+    vector_cases_signal,
     vector_cases_winograd,
 )
 from evidence.reference.arithmetic import ARITHMETICS, Array
@@ -87,6 +88,7 @@ def cases() -> Iterator[Case]:
         vector_cases_winograd.winograd, vector_cases_recurrent.recurrent, vector_cases_shapes.shapes,
         vector_cases_index.index, vector_cases_elementwise.elementwise,
         vector_cases_functions.functions, vector_cases_sampling.sampling,
+        vector_cases_signal.signal,
     ):  # fmt: skip
         yield from family()
 

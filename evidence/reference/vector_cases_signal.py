@@ -124,11 +124,18 @@ def _activations() -> Iterator[Case]:
     functions = "Relu Softsign Softplus Affine LeakyRelu ThresholdedRelu ScaledTanh HardSigmoid Elu".split()
     for function in functions:
         yield _recurrent(f"with_{function.lower()}", "RNN", "forward", activations=[function])
-    parameters: dict[str, Any] = {"activation_alpha": [binary32(v) for v in (0.3, 0.6)], "activation_beta": [binary32(0.4)]}
+    parameters: dict[str, Any] = {
+        "activation_alpha": [binary32(v) for v in (0.3, 0.6)],
+        "activation_beta": [binary32(0.4)],
+    }
     yield _recurrent("functions", "LSTM", "forward", activations=["HardSigmoid", "Softsign", "Elu"], **parameters)
     two = ["HardSigmoid", "Tanh", "ScaledTanh", "Sigmoid"]
     yield _recurrent("functions", "GRU", "bidirectional", activations=two, **parameters)
-    clipped: dict[str, Any] = {"clip": binary32(0.4), "activations": ["Sigmoid", "Affine", "Relu"], "activation_alpha": [binary32(0.7)]}
+    clipped: dict[str, Any] = {
+        "clip": binary32(0.4),
+        "activations": ["Sigmoid", "Affine", "Relu"],
+        "activation_alpha": [binary32(0.7)],
+    }
     yield _recurrent("functions_clip", "LSTM", "reverse", **clipped)
 
 

@@ -13,7 +13,7 @@ MODES = ("TF", "IDF", "TFIDF")
 
 
 def tf_idf(ctx: Context) -> None:
-    """(C) to (columns) or (B, C) to (B, columns), float32. Weights belong to columns, as onnxruntime has it."""
+    """(C) to (columns) or (B, C) to (B, columns), float32."""
     node, x = ctx.at, ctx.tensor(0)
     if node.attr("pool_strings") or x.type.dtype not in ("int32", "int64"):
         node.unsupported("works on strings, which engines have no values for; give it integers")
@@ -26,10 +26,14 @@ def tf_idf(ctx: Context) -> None:
     y = ctx.emit("count_ngrams", [rows, constant(_grams(ctx, columns))], {"columns": count, "skips": skips})
     given = node.attr("weights")
     if mode != "TF" and isinstance(given, list | tuple) and given:
-        if len(given) < count or not all(isinstance(v, int | float) for v in given):
-            node.invalid(f"has {len(given)} weights for {count} columns")
-        weights = constant(np.array([f32(v) for v in given[:count]], np.float32))
-        y = ctx.emit("mul", [ctx.emit("min", [y, ctx.scalar(1.0)]) if mode == "IDF" else y, weights])
+        if len(given) != len(columns) or not all(isinstance(v, int | float) for v in given):
+            node.invalid(f"has {len(given)} weights for {len(columns)} grams")
+        weights = np.zeros(count, np.float32)
+        for column, value in zip(columns, given, strict=True):
+            if columns.count(column) > 1:
+                node.unsupported(f"weights several grams of one column, {column}; give each gram a column of its own")
+            weights[column] = f32(value)
+        y = ctx.emit("mul", [ctx.emit("min", [y, ctx.scalar(1.0)]) if mode == "IDF" else y, constant(weights)])
     elif mode == "IDF":
         y = ctx.emit("min", [y, ctx.scalar(1.0)])
     ctx.bind(ctx.reshape(y, (count,)) if x.rank == 1 else y)

@@ -139,7 +139,9 @@ def _tf_idf(parts: OnnxParts) -> Built:
     if attrs["mode"] == "IDF":
         y = graph.same("min", y, graph.constant(np.array(1, np.float32)))
     if attrs["mode"] != "TF":
-        y = graph.same("mul", y, graph.constant(np.array(attrs["weights"], np.float32)))
+        weights = np.zeros(count, np.float32)
+        weights[columns] = attrs["weights"]
+        y = graph.same("mul", y, graph.constant(weights))
     return graph.finish(y)
 
 

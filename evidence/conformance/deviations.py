@@ -11,14 +11,14 @@ from typing import Final
 _GENERATOR = "the text leaves the generator of random numbers open; the expected values are those of NumPy's"
 
 _NOISE = (
-    "where the exact value is 0 the expected one is the rounding noise of NumPy's transform, some 2e-7, beyond the 1e-7 "
-    "that the suite allows"
+    "where the exact value is 0 the expected one is the rounding noise of NumPy's transform, some 2e-7, beyond the "
+    "1e-7 the suite allows"
 )
 
 DEVIATIONS: Final[Mapping[str, str]] = {
     "test_attention_4d_causal_fp16_expanded": (
-        "the body rounds to float16 at every node, as CA-1 says of float16; the expected value rounds fewer times, and 2 of "
-        "192 elements are one float16 unit apart, just beyond the tolerance (the plain Attention test passes)"
+        "the body rounds to float16 at every node, as CA-1 says of float16; the expected value rounds fewer times: "
+        "2 of 192 elements are one float16 unit apart, just beyond the tolerance (the plain Attention test passes)"
     ),
     "test_bernoulli_seed": _GENERATOR,
     "test_bernoulli_seed_expanded": _GENERATOR,

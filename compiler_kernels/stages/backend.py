@@ -23,6 +23,7 @@ from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
 from compiler_kernels.passes.skip_unselected import SkipUnselected
 from compiler_kernels.policy import Policy, policy_from_json
+from compiler_kernels.proofs.access import prove_accesses
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.stages.frontend import JSON, module_artifacts, read_module
@@ -82,6 +83,7 @@ def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
             parse_module(inputs["frozen_graph/frozen_graph.txt"].text),
             l1,
         )
+    proved = prove_accesses(module).bounds if symbols_of(module.meta) else 0
     text, weights = module_artifacts("ir_l2.txt", module, store)
     plan = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (text, weights, plan), {
@@ -90,6 +92,7 @@ def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
         "lower_bound_bytes": memory["lower_bound_bytes"],
         "live_unpadded_bytes": memory["live_unpadded_bytes"],
         "traffic": memory["traffic"],
+        "index_bounds_proved": proved,
     }
 
 

@@ -147,7 +147,8 @@ def _expected(error: Exception, heard: _Notes) -> CuvilError | None:
             return seen
     if heard.failed:
         stage, check, sentence = heard.failed[0]
-        name = "equivalence" if stage == "equivalence" else f"{stage}-{check}".replace("_", "-")
+        known = {"bits_equal": "equivalence", "error_within_limit": "error-beyond-limit"}
+        name = known.get(check, f"{stage}-{check}".replace("_", "-"))
         return VerificationFailed(name, sentence if stage == "equivalence" else f"check {check} of {stage}: {sentence}")
     return None
 

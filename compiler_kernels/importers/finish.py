@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import onnx
+
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.importers.context import Context
+from compiler_kernels.importers.node import make_node
 from compiler_kernels.ir.dims import product
 from compiler_kernels.ir.graph import Graph, Module, Op, Value, Weight
 from compiler_kernels.ir.symbols import interval, prover
@@ -25,6 +28,8 @@ def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[
     for name in outputs:
         tensor = ctx.tensors[name]
         if tensor.const is not None or tensor.id in results or tensor.id in {v.id for v in inputs}:
+            if ctx.node is None:  # no node of the model is needed
+                ctx.node = make_node(onnx.helper.make_node("Identity", [name], [name], name=name), 0, 0)
             tensor = ctx.emit("reshape", [tensor], shape=tensor.shape)
             ctx.ops[-1] = replace(ctx.ops[-1], tensor=name)
         results.append(tensor.id)

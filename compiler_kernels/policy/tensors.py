@@ -31,6 +31,6 @@ class TensorGuard(Section):
     @field_validator("range")
     @classmethod
     def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and (value[0] >= value[1] or max(abs(v) for v in value) > FLOAT_MAX):
+        if value is not None and (value[0] > value[1] or max(abs(v) for v in value) > FLOAT_MAX):
             raise ValueError("must be two binary32 numbers, the lower one first")
         return value

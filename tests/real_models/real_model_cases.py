@@ -74,7 +74,8 @@ def sleep_eeg() -> list[Feeds]:
     t = np.arange(7500) / 250
     wave = 40 * np.sin(2 * np.pi * 1.1 * t) + 8 * np.sin(2 * np.pi * 9.5 * t) + 3 * _rng(2).standard_normal(t.size)
     wave += 25 * np.sin(2 * np.pi * 13 * t) * np.exp(-(((t - 12) / 0.4) ** 2))
-    return [{"raw_signal": (wave / 40).astype(np.float32)[None, None]}]
+    power = -np.log1p(np.arange(15))[None, :, None] + 0.3 * _rng(9).standard_normal((1, 15, 7500))
+    return [{"raw_signal": (wave / 40).astype(np.float32)[None, None], "spectrogram": power.astype(np.float32)}]
 
 
 def spectrogram() -> list[Feeds]:
@@ -143,7 +144,7 @@ MODELS = (
         limit=2 / 255,
     ),
     RealModel("fundus_vessel_unet", {"rgb": (1, 3, 96, 96)}, retina, "inputs: {rgb: {range: [0, 1]}}\n"),
-    RealModel("openspindlenet_eeg_unet1d", {"raw_signal": (1, 1, 7500)}, sleep_eeg),
+    RealModel("openspindlenet_eeg_unet1d", {"raw_signal": (1, 1, 7500)}, sleep_eeg, limit=1e-5),
     RealModel("brainmaze_seizure_cnn_bilstm", {"x": (1, 100, 40)}, spectrogram),
     RealModel("brainchop_meshnet5_gwm", {"t1": (1, 1, 24, 24, 24)}, brain, "inputs: {t1: {range: [0, 1]}}\n"),
     RealModel(
@@ -152,7 +153,7 @@ MODELS = (
     ),
     RealModel("magika_v3_3", {"bytes": (1, 2048)}, file_content, "inputs: {bytes: {range: [0, 256]}}\n"),
     RealModel("ppocr_cls_mobilenetv3", {"x": (1, 3, 48, 192)}, line_of_text(192), INK),
-    RealModel("ppocr_v4_rec_svtr", {"x": (1, 3, 48, 160)}, line_of_text(160), INK),
+    RealModel("ppocr_v4_rec_svtr", {"x": (1, 3, 48, 160)}, line_of_text(160), INK, limit=1e-5),
     RealModel("breast_cancer_rf_onnxml", {"X": (1, 30)}, cell_nuclei, "inputs: {X: {range: [0, 5000]}}\n"),
     RealModel("synthetic_loop_if", {"x": (1, 1, 8, 8)}, loop_counts, "inputs: {n: {range: [0, 8]}}\n"),
 )  # fmt: skip

@@ -13,6 +13,9 @@ from cuvil.errors import InvalidArgument
 CPU = "CPUExecutionProvider"
 POLICY_ENTRY = "cuvil.policy"
 """Session configuration entry: path of a policy whose guards the engine enforces."""
+SHAPES_ENTRY = "cuvil.shapes"
+"""Session configuration entry: bounds of symbolic dimensions as a policy writes them (``batch: [1, 8]``), for one
+engine that takes every size; without a policy only, which has a section of its own for them."""
 ENGINES_ENTRY = "cuvil.loaded_engines"
 """Session configuration entry: how many engines (one per combination of input shapes) stay loaded."""
 
@@ -38,8 +41,8 @@ class SessionOptions:
     """Options of a session.
 
     In use: ``add_free_dimension_override_by_name`` (fixes a symbolic dimension), and the configuration entries
-    ``cuvil.policy`` and ``cuvil.loaded_engines``. Threads, memory and optimisation options are accepted and change
-    nothing: an engine computes on the calling thread, in static memory. ``enable_profiling``,
+    ``cuvil.policy``, ``cuvil.shapes`` and ``cuvil.loaded_engines``. Threads, memory and optimisation options are
+    accepted and change nothing: an engine computes on the calling thread, in static memory. ``enable_profiling``,
     ``optimized_model_filepath`` and custom operators are refused with ``UnsupportedError`` by the session.
     """
 

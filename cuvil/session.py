@@ -11,10 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.importers.signature import anonymous_name, symbol
+from compiler_kernels.policy import Policy, load_policy
 from cuvil.engines import DEFAULT_LOADED, EnginePool, Shapes, Source
 from cuvil.errors import InvalidArgument, InvalidModel, NoSuchFile
 from cuvil.model import Signature, read_signature, self_contained
-from cuvil.options import CPU, ENGINES_ENTRY, POLICY_ENTRY, RunOptions, SessionOptions, check_providers
+from cuvil.options import (
+    CPU,
+    ENGINES_ENTRY,
+    POLICY_ENTRY,
+    SHAPES_ENTRY,
+    RunOptions,
+    SessionOptions,
+    check_providers,
+)
 from cuvil.values import IOBinding, ModelMetadata, NodeArg, OrtValue, type_name
 
 
@@ -22,8 +32,9 @@ class InferenceSession:
     """An ONNX model ready to run.
 
     ``path_or_bytes`` is an ONNX file (weights in files beside it are read too) or its bytes. A model with static shapes
-    is compiled here, one with symbolic dimensions on the first run of each combination of input shapes; engines are
-    kept below $CUVIL_HOME. ``providers`` other than the processor are warned about. ``run`` may be called from several
+    is compiled here, one with symbolic dimensions on the first run of each combination of input shapes, or, where the
+    policy or the entry ``cuvil.shapes`` bounds all of them, here as one engine for every size; engines are kept below
+    $CUVIL_HOME. ``providers`` other than the processor are warned about. ``run`` may be called from several
     threads; the calls of one session take turns, those of different sessions do not.
 
     ``NoSuchFile``, ``InvalidModel`` and ``InvalidArgument`` (all ``UsageError``) for what was given wrongly,
@@ -45,9 +56,12 @@ class InferenceSession:
         self._signature: Signature = read_signature(data, name)
         self._overridden = [_override(arg, self._options.free_dimensions) for arg in self._signature.inputs]
         policy, policy_name = _policy(self._options)
+        self._every_size = policy is not None and self._bounded(load_policy(policy, policy_name))
         self._pool = EnginePool(Source(data, policy, policy_name), _limit(self._options))
         if all(isinstance(dim, int) for arg in self._overridden for dim in arg.shape) and self._signature.ranked:
             self._pool.prepare(self._shapes({arg.name: _sizes(arg) for arg in self._overridden}))
+        elif self._every_size:
+            self._pool.prepare(())
 
     def run(
         self,
@@ -118,8 +132,22 @@ class InferenceSession:
         return ""
 
     def _shapes(self, sizes: Mapping[str, tuple[int, ...]]) -> Shapes:
-        """What picks the engine. An engine for a range of sizes would be picked here, by leaving those sizes out."""
+        """What picks the engine: nothing where one takes every size."""
+        if self._every_size:
+            return ()
         return tuple(sorted((name, tuple(int(n) for n in shape)) for name, shape in sizes.items() if shape))
+
+    def _bounded(self, policy: Policy) -> bool:
+        """Whether the policy bounds every symbolic dimension of the inputs, so that one engine serves all sizes."""
+        bounds = policy.bounds()
+        symbols = [
+            anonymous_name(arg.name, axis) if dim is None else symbol(dim)
+            for arg in self._signature.inputs
+            for axis, dim in enumerate(arg.shape)
+            if not isinstance(dim, int)
+        ]
+        pinned = bool(self._options.free_dimensions) or bool(policy.input_shapes())
+        return self._signature.ranked and not pinned and bool(symbols) and all(name in bounds for name in symbols)
 
     def _feeds(self, given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         if not isinstance(given, Mapping):
@@ -155,6 +183,13 @@ def _model(given: str | os.PathLike[str] | bytes) -> tuple[str, bytes]:
 
 
 def _policy(options: SessionOptions) -> tuple[bytes | None, str]:
+    """The policy in force and its name; the entry ``cuvil.shapes`` makes one that holds its bounds only."""
+    if options.has_session_config_entry(SHAPES_ENTRY):
+        if options.has_session_config_entry(POLICY_ENTRY):
+            raise InvalidArgument(f"both {POLICY_ENTRY} and {SHAPES_ENTRY} are given: state the bounds in the policy")
+        bounds = options.get_session_config_entry(SHAPES_ENTRY)
+        text = f'version: 1\nmodel: {{name: model, version: "0"}}\nshapes: {{{bounds}}}\n'
+        return text.encode(), f"the entry {SHAPES_ENTRY}"
     if not options.has_session_config_entry(POLICY_ENTRY):
         return None, ""
     path = Path(options.get_session_config_entry(POLICY_ENTRY))

@@ -107,7 +107,7 @@ def differing(items: Sequence[Ready], expected: Sequence[list[list[Array]]], way
         for _, feeds in item.case.runs:
             data.append(struct.pack("<i", number))
             for name in names:
-                array = np.ascontiguousarray(feeds[name])
+                array = np.asarray(feeds[name], order="C")
                 data += [struct.pack(f"<{array.ndim}q", *array.shape), array.tobytes()]
     output = run_program(product, way, b"".join(data), folder)
     wrong, start = [], 0

@@ -28,11 +28,10 @@ def tf_idf(ctx: Context) -> None:
     if mode != "TF" and isinstance(given, list | tuple) and given:
         if len(given) != len(columns) or not all(isinstance(v, int | float) for v in given):
             node.invalid(f"has {len(given)} weights for {len(columns)} grams")
+        if len(set(columns)) < len(columns):
+            node.unsupported("weights several grams of one column; give each gram a column of its own")
         weights = np.zeros(count, np.float32)
-        for column, value in zip(columns, given, strict=True):
-            if columns.count(column) > 1:
-                node.unsupported(f"weights several grams of one column, {column}; give each gram a column of its own")
-            weights[column] = f32(value)
+        weights[list(columns)] = [f32(v) for v in given]
         y = ctx.emit("mul", [ctx.emit("min", [y, ctx.scalar(1.0)]) if mode == "IDF" else y, constant(weights)])
     elif mode == "IDF":
         y = ctx.emit("min", [y, ctx.scalar(1.0)])
@@ -40,7 +39,7 @@ def tf_idf(ctx: Context) -> None:
 
 
 def _grams(ctx: Context, columns: tuple[int, ...]) -> Array:
-    """Rows (length, column, elements, zeros) of the grams whose length counts; one row of length 0 never does."""
+    """Rows (length, column, elements, zeros) of the grams whose length counts."""
     node = ctx.at
     pool, begins = node.ints("pool_int64s"), node.ints("ngram_counts")
     shortest, longest = node.int_("min_gram_length", 1), node.int_("max_gram_length", 1)

@@ -12,10 +12,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.errors import UsageError
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.neutral import neutral_json
 from compiler_kernels.ir.weights import pack
+from compiler_kernels.stages.backend import lower_to_l2
+from compiler_kernels.stages.frontend import freeze
 from evidence.reference import load_graph, run
 
 TIME, BATCH, INPUT, HIDDEN = 7, 3, 5, 9
@@ -131,17 +133,44 @@ def test_batch_first(op: str) -> None:
             np.testing.assert_array_equal(first[name], second[name].swapaxes(0, 1))
 
 
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_sequence_lengths_agree_with_onnxruntime(op: str, direction: str) -> None:
+    """Y is zero behind the end of a sequence, Y_h and Y_c are those of its last step, also where there is none."""
+    data, inputs = recurrent_model(op, direction, OUTPUTS[op], lengths=[2, TIME, 0])
+    expected = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, inputs)
+    for name, value in zip(OUTPUTS[op], expected, strict=True):
+        np.testing.assert_allclose(ours(data, inputs)[name], value, rtol=2e-5, atol=3e-6)
+
+
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "words"),
     [
-        ({"lengths": [TIME, TIME - 1, TIME]}, UnsupportedError, "full length"),
-        ({"activations": ["Relu", "Tanh", "Tanh"]}, UnsupportedError, "default"),
+        ({"lengths": [TIME, TIME + 1, TIME]}, "sequence lengths"),
+        ({"lengths": [TIME]}, "sequence lengths of shape"),
+        ({"activations": ["Relu", "Tanh"]}, "it needs 3 of relu"),
+        ({"activations": ["Relu", "Tanh", "Gelu"]}, "it needs 3 of relu"),
     ],
 )
-def test_refusals(options: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_contradictions(options: dict[str, Any], words: str) -> None:
     data, _ = recurrent_model("LSTM", "forward", ["y"], **options)
-    with pytest.raises(error, match=words):
+    with pytest.raises(UsageError, match=words):
         import_onnx(data, filename="m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("activations", "fast"),
+    [
+        (["Sigmoid", "Tanh", "Tanh"], True),
+        (["HardSigmoid", "Relu", "Elu"], True),
+        (["Sigmoid", "ThresholdedRelu", "Tanh"], False),
+    ],  # fmt: skip
+)
+def test_which_activations_have_vector_kernels(activations: list[str], fast: bool) -> None:
+    data, _ = recurrent_model("LSTM", "forward", ["y"], activations=activations)
+    frozen, _ = freeze(*(made := import_onnx(data, filename="m.onnx")))
+    kinds = [op.kind for graph in lower_to_l2(frozen, made[1]).graphs[1:] for op in graph.ops]
+    assert ("lstm_steps" in kinds) == fast and ("lstm" in kinds) != fast
 
 
 def test_contradicting_weights_are_the_models_fault() -> None:

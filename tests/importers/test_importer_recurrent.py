@@ -164,7 +164,7 @@ def test_contradictions(options: dict[str, Any], words: str) -> None:
         (["Sigmoid", "Tanh", "Tanh"], True),
         (["HardSigmoid", "Relu", "Elu"], True),
         (["Sigmoid", "ThresholdedRelu", "Tanh"], False),
-    ],  # fmt: skip
+    ],
 )
 def test_which_activations_have_vector_kernels(activations: list[str], fast: bool) -> None:
     data, _ = recurrent_model("LSTM", "forward", ["y"], activations=activations)

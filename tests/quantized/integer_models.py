@@ -61,8 +61,9 @@ def _window(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...],
 
 def _convolution(rng: np.random.Generator) -> Drawn:
     size, kernel, attributes = _window(rng)
-    group = int(rng.choice([1, 1, 1, 1, 3]))
-    channels, outputs = (int(v) * group for v in (rng.integers(1, 20), rng.choice([1, 5, 16, 20, 33, 40])))
+    group = int(rng.choice([1, 1, 1, 3, 16]))
+    most = 20 if group == 1 else 3
+    channels, outputs = (int(v) * group for v in (rng.integers(1, most), rng.choice([1, 5, 16, 20, 33, 40][:most])))
     kind = str(rng.choice(["int8", "uint8"]))
     count = outputs if rng.random() < 0.7 else 0
     constants: dict[str, Array] = {

@@ -50,6 +50,7 @@ def check(seeds: range, isa: Isa) -> None:
     drawn = [draw(seed) for seed in seeds]
     tests = compiled(drawn, isa)
     assert any(f"ca1_madd_v{isa.lanes}(" in test.engine.text for test in tests), "no model has the integer kernel"
+    assert any("*taps = " in test.engine.text for test in tests), "no model has the kernel of groups"
     target = resolve_target("aarch64-linux-musl" if isa is NEON else "x86_64-linux-musl")
     with tempfile.TemporaryDirectory() as root:
         for built in build(tests, target, isa, Path(root)):

@@ -125,9 +125,8 @@ def test_mel_weights(bins: tuple[int, int, int, float, float]) -> None:
 
 
 def test_mel_weights_beyond_half_the_sample_rate() -> None:
-    constants = dict(
-        zip("abcde", (np.int64(8), np.int64(16), np.int64(100), np.float32(0), np.float32(90)), strict=True)
-    )
+    constants: dict[str, Any] = {"n": np.int64(8), "length": np.int64(16), "rate": np.int64(100)}
+    constants |= {"low": np.float32(0), "high": np.float32(90)}
     with pytest.raises(UsageError, match="half the sample rate"):
         import_onnx(model("MelWeightMatrix", {}, constants, None), filename="m.onnx")
 

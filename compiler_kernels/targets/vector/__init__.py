@@ -15,6 +15,7 @@ from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.conv import conv, winograd
 from compiler_kernels.targets.vector.depthwise import depthwise
 from compiler_kernels.targets.vector.integer import integer
+from compiler_kernels.targets.vector.integer_rows import integer_rows
 from compiler_kernels.targets.vector.lanes import layer_normalization, reduction, softmax
 from compiler_kernels.targets.vector.movement import concat, relayout
 from compiler_kernels.targets.vector.moves import moves
@@ -37,7 +38,7 @@ FAMILIES: tuple[Family, ...] = (
 def emit_vector_kernel(function: Graph, isa: Isa, name: str) -> Kernel | None:
     """The kernel of the first family that takes ``function``, ``None`` when none does, a type is not float32, or an
     operation has scalar code only."""
-    kernel = integer(function, isa, name)
+    kernel = integer(function, isa, name) or integer_rows(function, isa, name)
     if kernel is not None:
         return kernel
     if any(found.dtype != "float32" for found in function.types().values()):

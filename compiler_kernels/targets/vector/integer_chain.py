@@ -44,6 +44,16 @@ class Chain:
             with code.block("for (int j = 0; j < positions; j++)"):
                 code.add(*self._lines("line[j]", "at + j", ""), f"out[j] = {self.function.ops[-1].result};")
 
+    def row(self, code: Code, size: int) -> None:
+        """Results of row ``i`` of channel ``i1`` from its sums in ``line``."""
+        ones, per_output, _ = self._operands()
+        last = c_type(self.function.ops[-1].out)
+        code.add(f"const long at = (long)i * {size};", f"{last} *out = y + at;")
+        code.add(*(f"const {ctype} {name}_one = {name}[0];" for name, ctype in ones))
+        code.add(*(f"const {ctype} {name}_of = {name}[i1];" for name, ctype in per_output))
+        with code.block(f"for (int j = 0; j < {size}; j++)"):
+            code.add(*self._lines("line[j]", "at + j", ""), f"out[j] = {self.function.ops[-1].result};")
+
     def _operands(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[tuple[str, str]]]:
         """Outside operands of the chain with their C types: single numbers, one per output, elements."""
         types, out = self.function.types(), self.function.ops[0].out

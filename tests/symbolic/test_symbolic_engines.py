@@ -159,3 +159,47 @@ def test_the_reference_takes_only_declared_sizes() -> None:
 def test_a_size_that_breaks_a_node_is_refused_with_the_smallest_one() -> None:
     with pytest.raises(UnsupportedError, match="height = 5 breaks node"):
         freeze_model(model(NET), policy=policy("batch: [1, 3], height: [4, 20]"))
+
+
+COUNTED = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[batch, 1, n] x) => (int64[3, k] places, float[batch, 1, m] pooled, float[batch, 1, p] padded) {
+  places = NonZero (x)
+  pooled = AveragePool <kernel_shape = [2], strides = [2], ceil_mode = 1> (x)
+  pads = Constant <value = int64[6] {0, 0, 1, 0, 0, 1}> ()
+  padded = Pad <mode = "reflect"> (x, pads)
+}"""
+
+
+def test_sizes_that_the_data_decides_beside_symbols() -> None:
+    engine = load_engine(compile_model(model(COUNTED), policy=policy("batch: [1, 3], n: [2, 9]")))
+    assert engine.outputs[0].shape == (3, 27) and engine.outputs[0].axes == (3, "batch * n")
+    for batch, n in ((1, 2), (3, 9), (2, 5)):
+        x = (np.random.default_rng(n).random((batch, 1, n)) > 0.5).astype(np.float32)
+        got = engine.run({"x": x})
+        np.testing.assert_array_equal(got["places"], np.array(np.nonzero(x)))
+        assert got["pooled"].shape == (batch, 1, -(-n // 2))
+        np.testing.assert_array_equal(got["padded"], np.pad(x, ((0, 0), (0, 0), (1, 1)), mode="reflect"))
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds", "words"),
+    [
+        (
+            "(float[1, n, 4] b, float[1, 1, n] s) => (int64[k, 3] y) { m = Constant <value = int64[1] {9}> () "
+            "y = NonMaxSuppression (b, s, m) }",
+            "n: [4, 8]",
+            "node 'NonMaxSuppression",
+        ),
+        (
+            "(float[t, 2, n] x, float[1, 3, n] w, float[1, 3, 3] r) => (float[t, 1, 2, 3] y) "
+            "{ y, h = RNN <hidden_size = 3> (x, w, r) }",
+            "t: [1, 4], n: [1, 30]",
+            "operator rnn .*has no kernel for the shapes",
+        ),
+    ],
+    ids=["count", "recurrent width"],
+)
+def test_what_a_kernel_needs_as_a_number_is_refused_by_name(text: str, bounds: str, words: str) -> None:
+    whole = f'<ir_version: 8, opset_import: ["" : 17]> net {text}'
+    with pytest.raises(UnsupportedError, match=words):
+        compile_model(model(whole), policy=policy(bounds))

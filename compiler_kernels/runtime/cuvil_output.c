@@ -77,7 +77,7 @@ static void write_temporary(int i, const cuvil_tensor *tensor, const void *value
     struct stat existing;
     if (!fstatat(directory_fd, name, &existing, AT_SYMLINK_NOFOLLOW) && S_ISDIR(existing.st_mode))
         give_up("replace", name, EISDIR);
-    snprintf(temporary[i], sizeof temporary[i], ".%s.%ld.tmp", name, (long)getpid());
+    snprintf(temporary[i], sizeof temporary[i], ".%.127s.%ld.tmp", name, (long)getpid());
     int file = openat(directory_fd, temporary[i], flags, 0666);
     if (file < 0 && errno == EEXIST) { /* left by a killed process that had our number */
         unlinkat(directory_fd, temporary[i], 0);

@@ -59,7 +59,7 @@ def test_canonical_form_has_defaults_and_no_order() -> None:
         "model": {"name": "m", "version": "1", "purpose": ""},
         "inputs": {},
         "outputs": {},
-        "numerics": {"prefer": "speed", "winograd": "allow"},
+        "numerics": {"prefer": "speed", "winograd": "allow", "max_error_ratio": 1.1},
         "shapes": {},
         "signing": {"build": ["p384", "sm2"]},
     }

@@ -29,9 +29,9 @@ static float a[6] __attribute__((aligned(64))), b[6] __attribute__((aligned(64))
 static void *const input_buffers[] = {a, b};
 static void *const output_buffers[] = {y};
 static const cuvil_tensor inputs[] = {
-    {"a", CUVIL_FLOAT32, 2, {2, 3}, 6, @FINITE@, 1, 1, -100.0f, 100.0f, 0},
-    {"b/in", CUVIL_FLOAT32, 2, {2, 3}, 6, 0, 0, 0, 0, 0, 0}};
-static const cuvil_tensor outputs[] = {{"../y", CUVIL_FLOAT32, 2, {2, 3}, 6, @OUT_FINITE@, 0, 0, 0, 0, 0}};
+    {"a", CUVIL_FLOAT32, 2, {2, 3}, 6, @FINITE@, 1, 1, -100.0f, 100.0f, 0, 0},
+    {"b/in", CUVIL_FLOAT32, 2, {2, 3}, 6, 0, 0, 0, 0, 0, 0, 0}};
+static const cuvil_tensor outputs[] = {{"../y", CUVIL_FLOAT32, 2, {2, 3}, 6, @OUT_FINITE@, 0, 0, 0, 0, 0, 0}};
 static float half; /* 0.5 only if the prepare step ran exactly once */
 static void prepare(int begin, int end, float *scratch) { (void)begin; (void)end; (void)scratch; half += 0.5f; }
 static void multiply(int begin, int end, float *scratch) {
@@ -47,10 +47,10 @@ _ONE_INPUT = """
 static float x[4] __attribute__((aligned(64))), y[4] __attribute__((aligned(64))), z[1] __attribute__((aligned(64)));
 static void *const input_buffers[] = {x};
 static void *const output_buffers[] = {y, z, y};
-static const cuvil_tensor inputs[] = {{"image", CUVIL_FLOAT32, 1, {4}, 4, 0, 0, 0, 0, 0, 0}};
+static const cuvil_tensor inputs[] = {{"image", CUVIL_FLOAT32, 1, {4}, 4, 0, 0, 0, 0, 0, 0, 0}};
 static const cuvil_tensor outputs[] = {
-    {"p.q", CUVIL_FLOAT32, 1, {4}, 4, 0, 0, 0, 0, 0, 0}, {"sum", CUVIL_FLOAT32, 0, {0}, 1, 0, 0, 0, 0, 0, 0},
-    {"p.q", CUVIL_FLOAT32, 1, {4}, 4, 0, 0, 0, 0, 0, 0}};
+    {"p.q", CUVIL_FLOAT32, 1, {4}, 4, 0, 0, 0, 0, 0, 0, 0}, {"sum", CUVIL_FLOAT32, 0, {0}, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"p.q", CUVIL_FLOAT32, 1, {4}, 4, 0, 0, 0, 0, 0, 0, 0}};
 static void halve(int begin, int end, float *scratch) {
     (void)scratch;
     for (int i = begin; i < end; i++) y[i] = x[i] * 0.5f;
@@ -72,8 +72,8 @@ static float x[64] __attribute__((aligned(64))), y[64] __attribute__((aligned(64
 static float u[64] __attribute__((aligned(64))), v[64] __attribute__((aligned(64)));
 static void *const input_buffers[] = {x};
 static void *const output_buffers[] = {y};
-static const cuvil_tensor inputs[] = {{"image", CUVIL_FLOAT32, 1, {64}, 64, 0, 0, 0, 0, 0, 0}};
-static const cuvil_tensor outputs[] = {{"y", CUVIL_FLOAT32, 1, {64}, 64, 0, 0, 0, 0, 0, 0}};
+static const cuvil_tensor inputs[] = {{"image", CUVIL_FLOAT32, 1, {64}, 64, 0, 0, 0, 0, 0, 0, 0}};
+static const cuvil_tensor outputs[] = {{"y", CUVIL_FLOAT32, 1, {64}, 64, 0, 0, 0, 0, 0, 0, 0}};
 static void mix(const float *from, float *to, int begin, int end, float *scratch) {
     for (int i = begin; i < end; i++) {
         scratch[0] = from[(i + 1) % 64];

@@ -7,8 +7,8 @@ from pathlib import Path
 from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.outcome import print_json
 from evidence.keys import default_trust_root
-from evidence.report import VerifyReport
-from evidence.verify import verify_engine
+from evidence.verifier.report import VerifyReport
+from evidence.verifier.verify import verify_engine
 
 
 def run(engine: Path, proof: Path | None, trust_root: Path | None, as_json: bool) -> int:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from compiler_kernels.errors import VerificationFailed
-from compiler_kernels.stage import Json
-from evidence.canonical import MalformedError
+from evidence.verifier.canonical import Json, MalformedError
+from evidence.verifier.errors import VerificationFailed
 
 T = TypeVar("T")
 OK, FAILED, SKIPPED = "ok", "failed", "not checked"

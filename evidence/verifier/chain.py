@@ -10,9 +10,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_kernels.stage import Json
-from evidence.canonical import MalformedError, expect_hex, expect_list, expect_object
-from evidence.records import StageRecord
+from evidence.verifier.canonical import Json, MalformedError, expect_hex, expect_list, expect_object
+from evidence.verifier.records import StageRecord
 
 DOMAIN = b"cuvil-stage-v1\x00"
 GENESIS = bytes(64)

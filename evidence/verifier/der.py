@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import textwrap
 
-from evidence.canonical import MalformedError, strict_base64
+from evidence.verifier.canonical import MalformedError, strict_base64
 
 
 def encode_signature(r: int, s: int) -> bytes:

@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_kernels.stage import Json
-from evidence.canonical import (
+from evidence.verifier.canonical import (
+    Json,
     MalformedError,
     expect_list,
     expect_map,
@@ -21,7 +21,7 @@ from evidence.canonical import (
     strict_base64,
     strict_json,
 )
-from evidence.signing import Signer, key_id
+from evidence.verifier.signing import Signer, key_id
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _MAX_SIGNATURES = 16

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_size_t, c_ulong, c_void_p
 from typing import Any
 
-from compiler_kernels.errors import UnsupportedError
+from evidence.verifier.errors import UnsupportedError
 
 LIBRARY = "libcrypto.so.3"
 _PBKDF2_ROUNDS = 600_000
@@ -28,6 +28,10 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "OpenSSL_version": (c_char_p, [c_int]),
     "ERR_clear_error": (None, []),
     "EVP_sm3": (_P, []),
+    "EVP_sha256": (_P, []),
+    "EVP_sha384": (_P, []),
+    "EVP_sha512": (_P, []),
+    "EVP_Digest": (c_int, [c_char_p, c_size_t, c_char_p, POINTER(ctypes.c_uint), _P, _P]),
     "EVP_aes_256_cbc": (_P, []),
     "EVP_PKEY_free": (None, [_P]),
     "EVP_PKEY_is_a": (c_int, [_P, c_char_p]),
@@ -114,6 +118,26 @@ class Libcrypto:
             # 0 is a wrong signature, a negative number one that cannot be parsed; only 1 is success.
             accepted: int = self._lib.EVP_DigestVerify(context, signature, len(signature), message, len(message))
             return accepted == 1
+
+    # -- others ------------------------------------------------------------------------------------------------------
+    def ecdsa_verify(self, spki: bytes, digest: str, message: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` (DER) is an ECDSA signature of ``message`` with SHA256, SHA384 or SHA512;
+        ``LibcryptoError`` when ``spki`` is no key on a curve for ECDSA."""
+        with self._scope() as stack:
+            key = self._read(stack, "d2i_PUBKEY", "EVP_PKEY_free", spki)
+            self._must(self._lib.EVP_PKEY_is_a(key, b"EC"))
+            context = self._own(stack, self._lib.EVP_MD_CTX_new(), "EVP_MD_CTX_free")
+            algorithm = getattr(self._lib, f"EVP_{digest.lower()}")()
+            self._must(self._lib.EVP_DigestVerifyInit(context, None, algorithm, None, key))
+            accepted: int = self._lib.EVP_DigestVerify(context, signature, len(signature), message, len(message))
+            return accepted == 1
+
+    def sm3(self, data: bytes) -> bytes:
+        """SM3 (GB/T 32905) of ``data``."""
+        digest = ctypes.create_string_buffer(32)
+        size = ctypes.c_uint()
+        self._must(self._lib.EVP_Digest(data, len(data), digest, byref(size), self._lib.EVP_sm3(), None))
+        return digest.raw
 
     # -- PKCS#8 ------------------------------------------------------------------------------------------------------
     def pkcs8_encrypt(self, pkcs8: bytes, passphrase: bytes) -> bytes:

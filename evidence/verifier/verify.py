@@ -10,18 +10,16 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from compiler_kernels.stage import Json
-from evidence.build_proof import equivalence_of, holds_engine, proof_name, quoted_config_digest
-from evidence.canonical import MalformedError
-from evidence.chain import Chain, check_links, read_chain
-from evidence.digests import Digests, digest_file
-from evidence.dsse import PAYLOAD_TYPE, Envelope, read_envelope
-from evidence.files import read_small
-from evidence.keys import default_trust_root
-from evidence.report import Checks, VerifyReport
-from evidence.signing import P384, REQUIRED_ALGORITHMS, SM2
-from evidence.statement import FROM_ENGINE, Statement, compile_config_digest, read_statement
-from evidence.trust import DEVELOPMENT, TrustRoot, load_trust_root
+from evidence.verifier.build import equivalence_of, holds_engine, proof_name, quoted_config_digest
+from evidence.verifier.canonical import Json, MalformedError
+from evidence.verifier.chain import Chain, check_links, read_chain
+from evidence.verifier.digests import Digests, digest_file
+from evidence.verifier.dsse import PAYLOAD_TYPE, Envelope, read_envelope
+from evidence.verifier.files import read_small
+from evidence.verifier.report import Checks, VerifyReport
+from evidence.verifier.signing import P384, REQUIRED_ALGORITHMS, SM2
+from evidence.verifier.statement import FROM_ENGINE, Statement, compile_config_digest, read_statement
+from evidence.verifier.trust import DEVELOPMENT, TrustRoot, default_trust_root, load_trust_root
 
 _SIGNATURE_CHECKS = {SM2: "signature-sm2", P384: "signature-p384"}
 _LABELS = {SM2: "SM2", P384: "P-384"}

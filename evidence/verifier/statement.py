@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler_kernels.stage import Json
-from evidence.canonical import (
+from evidence.verifier.canonical import (
+    Json,
     MalformedError,
     canonical_bytes,
     expect_hex,
@@ -21,8 +21,8 @@ from evidence.canonical import (
     expect_text,
     strict_json,
 )
-from evidence.chain import Chain
-from evidence.sm2 import SM2_ID
+from evidence.verifier.chain import Chain
+from evidence.verifier.sm2 import SM2_ID
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://cuvil.dev/compile-evidence/v1"
@@ -52,7 +52,7 @@ class Equivalence:
 class Statement:
     """A parsed or to-be-signed build statement; digests are hex, ``frozen_graph`` and ``policy`` SHA3-512.
 
-    ``chain`` and ``head`` stay in their JSON form: reading them is a check of its own (``evidence.chain.read_chain``).
+    ``chain`` and ``head`` stay in their JSON form: reading them is a check of its own (``chain.read_chain``).
     """
 
     subject: str

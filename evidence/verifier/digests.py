@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from cryptography.hazmat.primitives import hashes
-
-from compiler_kernels.errors import UsageError
+from evidence.verifier.errors import UsageError
+from evidence.verifier.sm2 import load
 
 _BLOCK = 1 << 20
 
@@ -24,17 +23,17 @@ class _Hash(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class _CryptographySm3:
-    """SM3 of the cryptography package behind hashlib's interface."""
+class _LibcryptoSm3:
+    """SM3 of the system's libcrypto behind hashlib's interface, for a Python whose hashlib lacks it."""
 
     def __init__(self) -> None:
-        self._hash = hashes.Hash(hashes.SM3())
+        self._data = bytearray()
 
     def update(self, data: bytes, /) -> None:
-        self._hash.update(data)
+        self._data += data
 
     def hexdigest(self) -> str:
-        return self._hash.finalize().hex()
+        return load().sm3(bytes(self._data)).hex()
 
 
 @cache
@@ -48,7 +47,7 @@ def hashlib_has_sm3() -> bool:
 
 
 def _new_sm3() -> _Hash:
-    return hashlib.new("sm3") if hashlib_has_sm3() else _CryptographySm3()
+    return hashlib.new("sm3") if hashlib_has_sm3() else _LibcryptoSm3()
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,34 @@ where ``public_key`` is a SubjectPublicKeyInfo in PEM and ``key_id`` the SHA-256
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_kernels.errors import UsageError
-from compiler_kernels.stage import Json
-from evidence.canonical import MalformedError, expect_list, expect_object, expect_text, strict_json
-from evidence.der import decode_pem, encode_pem
-from evidence.files import read_small
-from evidence.p384 import P384Verifier
-from evidence.signing import P384, SM2, Verifier, key_id
-from evidence.sm2 import Sm2Verifier
+from evidence.verifier.canonical import Json, MalformedError, expect_list, expect_object, expect_text, strict_json
+from evidence.verifier.der import decode_pem, encode_pem
+from evidence.verifier.errors import UsageError
+from evidence.verifier.files import read_small
+from evidence.verifier.p384 import P384Verifier
+from evidence.verifier.signing import P384, SM2, Verifier, key_id
+from evidence.verifier.sm2 import Sm2Verifier
 
 FORMAT = "cuvil-trust-root/1"
+TRUST_ROOT_FILE = "trust-root.json"
 DEVELOPMENT = "development"
 _VERIFIERS: dict[str, Callable[[bytes], Verifier]] = {SM2: Sm2Verifier, P384: P384Verifier}
 _REMEDY = "run `cuvil keys init` or give --trust-root"
+
+
+def default_home() -> Path:
+    """``$CUVIL_HOME``, or ``~/.cuvil``."""
+    return Path(os.environ.get("CUVIL_HOME") or Path.home() / ".cuvil")
+
+
+def default_trust_root(home: Path | None = None) -> Path:
+    """Path of the development trust root; it need not exist."""
+    return (home or default_home()) / "keys" / TRUST_ROOT_FILE
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,12 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
-import rfc8785
+from evidence.verifier.errors import UsageError
 
-from compiler_kernels.errors import UsageError
-from compiler_kernels.stage import Json
-
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _MAX_SAFE_INTEGER = 2**53 - 1
 _HEX = {64: re.compile(r"[0-9a-f]{64}"), 128: re.compile(r"[0-9a-f]{128}")}
 
@@ -43,13 +41,41 @@ def signable(value: Json) -> Json:
 
 
 def canonical_bytes(value: Json) -> bytes:
-    """RFC 8785 form of ``value``; ``MalformedError`` for what it cannot carry (lone surrogates, large integers)."""
+    """RFC 8785 form of ``value``; ``MalformedError`` for what evidence does not carry: floats (see above), integers
+    beyond 2**53 - 1, lone surrogates."""
     try:
-        return rfc8785.dumps(cast(Any, value))
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise MalformedError(f"has no RFC 8785 form: {error}") from None
+        return "".join(_canonical(value)).encode("utf-8")
+    except UnicodeEncodeError:
+        raise MalformedError("has no RFC 8785 form: a text holds a lone surrogate") from None
     except RecursionError:
         raise MalformedError("is nested too deeply") from None
+
+
+def _canonical(value: Json) -> Iterator[str]:
+    if value is None or isinstance(value, bool):
+        yield {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, int):
+        if abs(value) > _MAX_SAFE_INTEGER:
+            raise MalformedError(f"has no RFC 8785 form: {value} is beyond 2**53 - 1")
+        yield str(value)
+    elif isinstance(value, str):
+        # RFC 8785, 3.2.2.2: the short escapes of JSON, \\u00xx for other control characters, all else as it is.
+        yield json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, list):
+        yield "["
+        for index, item in enumerate(value):
+            yield "," if index else ""
+            yield from _canonical(item)
+        yield "]"
+    elif isinstance(value, dict):
+        # Keys sort by their UTF-16 code units (3.2.3).
+        yield "{"
+        for index, key in enumerate(sorted(value, key=lambda k: k.encode("utf-16-be", "surrogatepass"))):
+            yield ("," if index else "") + json.dumps(key, ensure_ascii=False) + ":"
+            yield from _canonical(value[key])
+        yield "}"
+    else:
+        raise MalformedError(f"has no RFC 8785 form in evidence: {value!r}")
 
 
 def strict_json(data: bytes) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from compiler_kernels.errors import UsageError
+from evidence.verifier.errors import UsageError
 
 
 def read_small(path: Path, what: str, remedy: str, limit: int = 64 << 20) -> bytes:

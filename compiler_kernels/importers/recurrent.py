@@ -7,26 +7,35 @@ from dataclasses import dataclass
 from typing import Final
 
 from compiler_kernels.importers.context import Context, Tensor, constant
+from compiler_kernels.importers.halves import widened
+from compiler_kernels.importers.node import f32
+from compiler_kernels.importers.sequence_ends import Ends, sequence_ends
 from compiler_kernels.ir.graph import Attr
+from compiler_kernels.ir.recurrent_functions import BY_ONNX, DEFAULTS, PARAMETERS, Function, attributes
 from compiler_kernels.ir.shapes_recurrent import GATES
 
-DEFAULT_ACTIVATIONS: Final = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 DIRECTIONS: Final = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What a node says about all its directions. ``batch_first``: attribute ``layout`` 1."""
+    """What a node says about all its directions. ``batch_first``: attribute ``layout`` 1. ``functions``: attributes
+    that say each direction's activations."""
 
     kind: str
     reverse: tuple[bool, ...]
     hidden: int
     batch_first: bool
     attrs: dict[str, Attr]
+    functions: tuple[dict[str, Attr], ...]
 
 
 def recurrent(ctx: Context) -> None:
-    """Outputs Y (T, D, B, H), Y_h and, of an LSTM, Y_c (D, B, H); batch first with ``layout`` 1."""
+    """Outputs Y (T, D, B, H), Y_h and, of an LSTM, Y_c (D, B, H); batch first with ``layout`` 1.
+
+    Sequence lengths change no recurrence: one that runs forward goes on over the steps behind the end, which are then
+    set to zero; one in reverse runs forward over the steps of each sequence in reverse order.
+    """
     layer = _layer(ctx)
     x = ctx.tensor(0)
     if x.rank != 3:
@@ -34,13 +43,13 @@ def recurrent(ctx: Context) -> None:
     if layer.batch_first:
         x = ctx.transpose(x, (1, 0, 2))
     time, batch = x.shape[:2]
-    _full_length(ctx, time, batch)
+    ends = sequence_ends(ctx, 4, time, batch)
     parts = [_operands(ctx, layer, d, batch) for d in range(len(layer.reverse))]
     states: dict[str, list[Tensor]] = {}
 
     def sequences(state: str) -> list[Tensor]:
         if state not in states:
-            states[state] = [_run(ctx, layer, x, part, state, d) for d, part in enumerate(parts)]
+            states[state] = [_run(ctx, layer, x, part, state, d, ends) for d, part in enumerate(parts)]
         return states[state]
 
     if ctx.used(0):
@@ -49,7 +58,7 @@ def recurrent(ctx: Context) -> None:
         ctx.bind(ctx.transpose(y, (2, 0, 1, 3)) if layer.batch_first else y)
     for index, state in ((1, "h"), (2, "c")):
         if ctx.used(index):
-            ctx.bind(_last(ctx, layer, sequences(state)), index)
+            ctx.bind(_last(ctx, layer, sequences(state), ends), index)
 
 
 def _layer(ctx: Context) -> _Layer:
@@ -58,11 +67,6 @@ def _layer(ctx: Context) -> _Layer:
     if direction not in DIRECTIONS:
         node.invalid(f"has direction {direction!r}; ONNX defines {', '.join(DIRECTIONS)}")
     reverse = DIRECTIONS[direction]
-    wanted = [a.lower() for a in DEFAULT_ACTIVATIONS[kind]] * len(reverse)
-    given = node.attrs.get("activations", [])
-    names = [a.decode("utf-8", "replace") if isinstance(a, bytes) else str(a) for a in given]  # type: ignore[attr-defined]
-    if names and [n.lower() for n in names] != wanted:
-        node.unsupported(f"has the activations {names}; only the default ones are compiled so far")
     if len(ctx.tensor(2).shape) != 3:
         node.invalid(f"has recurrence weights of shape {list(ctx.tensor(2).shape)} where rank 3 is needed")
     hidden = node.int_("hidden_size", ctx.tensor(2).shape[2])
@@ -77,14 +81,38 @@ def _layer(ctx: Context) -> _Layer:
         shape = ctx.tensor(index).shape
         if len(shape) != 3 or shape[:2] != (len(reverse), size):
             node.invalid(f"has {what} of shape {list(shape)} for {len(reverse)} directions and hidden size {hidden}")
-    return _Layer(kind, reverse, hidden, bool(node.int_("layout", 0)), attrs)
+    return _Layer(kind, reverse, hidden, bool(node.int_("layout", 0)), attrs, _activations(ctx, kind, len(reverse)))
 
 
-def _full_length(ctx: Context, time: int, batch: int) -> None:
-    if ctx.at.has_input(4):
-        lengths = ctx.const_ints(4, "its sequence lengths")
-        if lengths != (time,) * batch:
-            ctx.at.unsupported(f"has the sequence lengths {list(lengths)}; only the full length {time} is compiled")
+def _activations(ctx: Context, kind: str, directions: int) -> tuple[dict[str, Attr], ...]:
+    """Per direction. alphas and betas are consumed in order by the functions that have such a parameter."""
+    node, names = ctx.at, list(DEFAULTS[kind]) * directions
+    given = node.attr("activations")
+    if isinstance(given, list | tuple) and given:
+        said = [a.decode("utf-8", "replace") if isinstance(a, bytes) else str(a) for a in given]
+        unknown = [n for n in said if n.lower() not in BY_ONNX]
+        if unknown or len(said) != len(names):
+            node.invalid(f"has the activations {said}; it needs {len(names)} of {', '.join(BY_ONNX)}")
+        names = [BY_ONNX[n.lower()] for n in said]
+    alphas, betas = (_numbers(ctx, key) for key in ("activation_alpha", "activation_beta"))
+    found = []
+    for name in names:
+        alpha, beta = (
+            0.0 if default is None else rest.pop(0) if rest else f32(default)
+            for default, rest in zip(PARAMETERS[name], (alphas, betas), strict=True)
+        )
+        found.append(Function(name, alpha, beta))
+    count = len(DEFAULTS[kind])
+    return tuple(attributes(tuple(found[d * count : (d + 1) * count]), kind) for d in range(directions))
+
+
+def _numbers(ctx: Context, key: str) -> list[float]:
+    found = ctx.at.attr(key)
+    if found is None:
+        return []
+    if not isinstance(found, list | tuple) or not all(isinstance(v, int | float) for v in found):
+        ctx.at.invalid(f"has an attribute {key} that is not a list of numbers")
+    return [f32(v) for v in found]
 
 
 def _operands(ctx: Context, layer: _Layer, direction: int, batch: int) -> list[Tensor | None]:
@@ -114,21 +142,38 @@ def _cut(ctx: Context, tensor: Tensor, direction: int) -> Tensor:
     return ctx.reshape(part, rest)
 
 
-def _run(ctx: Context, layer: _Layer, x: Tensor, part: Sequence[Tensor | None], state: str, direction: int) -> Tensor:
-    attrs: dict[str, Attr] = {**layer.attrs, "reverse": layer.reverse[direction]}
+def _run(
+    ctx: Context,
+    layer: _Layer,
+    x: Tensor,
+    part: Sequence[Tensor | None],
+    state: str,
+    direction: int,
+    ends: Ends | None,
+) -> Tensor:
+    """The states of one direction at the steps of x, (T, B, H); zero behind the end of a sequence."""
+    reverse = layer.reverse[direction]
+    attrs: dict[str, Attr] = {**layer.attrs, **layer.functions[direction], "reverse": reverse and ends is None}
     if layer.kind == "lstm":
         attrs["state"] = state
-    return ctx.emit(layer.kind, [x, *part], attrs)
+    if ends is None:
+        return ctx.emit(layer.kind, [x, *part], attrs)
+    if not reverse:
+        return ends.cut(ctx, ctx.emit(layer.kind, [x, *part], attrs))
+    return ends.cut(ctx, ends.mirrored(ctx, ctx.emit(layer.kind, [ends.mirrored(ctx, x), *part], attrs)))
 
 
-def _last(ctx: Context, layer: _Layer, sequences: Sequence[Tensor]) -> Tensor:
+def _last(ctx: Context, layer: _Layer, sequences: Sequence[Tensor], ends: Ends | None) -> Tensor:
     """The state after the last step each direction takes, (D, B, H)."""
     rows = []
     for reverse, sequence in zip(layer.reverse, sequences, strict=True):
         time, batch, hidden = sequence.shape
-        rows.append(ctx.slice(sequence, (0 if reverse else time - 1, 0, 0), (1, 1, 1), (1, batch, hidden)))
+        if ends is not None and not reverse:
+            rows.append(ends.last(ctx, sequence))
+        else:
+            rows.append(ctx.slice(sequence, (0 if reverse else time - 1, 0, 0), (1, 1, 1), (1, batch, hidden)))
     joined = rows[0] if len(rows) == 1 else ctx.emit("concat", rows, {"axis": 0})
     return ctx.transpose(joined, (1, 0, 2)) if layer.batch_first else joined
 
 
-IMPORTERS: dict[str, Callable[[Context], None]] = dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent)
+IMPORTERS: dict[str, Callable[[Context], None]] = dict.fromkeys(("LSTM", "GRU", "RNN"), widened(recurrent))

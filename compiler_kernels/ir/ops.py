@@ -73,8 +73,8 @@ _COMPARISONS: Final = "equal less less_or_equal greater greater_or_equal"
 _NORM: Final = {"epsilon": "float"}
 _ROW_NORM: Final = {**_NORM, "axis": "int"}
 _TRANSPOSED: Final = {"group": "int", **_WINDOW, "output_padding": "ints"}
-_SCAN: Final = {"reverse": "bool", "clip": "float?"}
-_MOVE, _WIN = shapes_move, shapes_window
+_SCAN: Final = {"reverse": "bool", "clip": "float?", "activations": "str?", "alphas": "floats?", "betas": "floats?"}
+_MOVE, _WIN, _RNN = shapes_move, shapes_window, shapes_recurrent.recurrent
 _INDEX = "int32|int64"
 
 
@@ -115,9 +115,9 @@ def _table() -> dict[str, OpSpec]:
         OpSpec("transpose", 1, 1, {"perm": "ints"}, _MOVE.transpose, domain=ANY),
         OpSpec("reshape", 1, 1, {}, _MOVE.reshape, declared=True, domain=ANY),
         OpSpec("expand", 1, 1, {}, _MOVE.expand, declared=True, domain=ANY),
-        OpSpec("lstm", 3, 7, {**_SCAN, "state": "str", "input_forget": "bool"}, shapes_recurrent.recurrent),
-        OpSpec("gru", 3, 5, {**_SCAN, "linear_before_reset": "bool"}, shapes_recurrent.recurrent),
-        OpSpec("rnn", 3, 5, _SCAN, shapes_recurrent.recurrent),
+        OpSpec("lstm", 3, 7, {**_SCAN, "state": "str", "input_forget": "bool"}, _RNN, domain=COMPUTED),
+        OpSpec("gru", 3, 5, {**_SCAN, "linear_before_reset": "bool"}, _RNN, domain=COMPUTED),
+        OpSpec("rnn", 3, 5, _SCAN, _RNN, domain=COMPUTED),
     ]
     for entry in _PLAIN.split():
         kind, _, attrs = entry.partition(":")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from compiler_kernels.errors import IRError
+from compiler_kernels.ir import recurrent_functions
 from compiler_kernels.ir.graph import Attr, TensorType
 from compiler_kernels.ir.shapes import Site, require
 
@@ -28,6 +29,7 @@ def recurrent(site: Site) -> TensorType:
     require(site, 4, (x[1], hidden), "h0")
     require(site, 5, (x[1], hidden), "c0")
     require(site, 6, (3 * hidden,), "p")
+    recurrent_functions.check(site)
     if "state" in site.attrs and site.str_("state") not in STATES:
         site.fail(f"state {site.str_('state')!r} is not one of {', '.join(STATES)}")
     return site.result((x[0], x[1], hidden))

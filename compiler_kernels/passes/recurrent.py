@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType, Weight
 from compiler_kernels.ir.layout import packed
+from compiler_kernels.ir.recurrent_functions import IN_VECTORS, functions
 from compiler_kernels.ir.shapes_recurrent import GATES
 from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.fold_batch_norm import drop_unused_weights
@@ -26,7 +27,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class LowerRecurrent:
-    """Takes operations whose weights and biases are constants; others stay and go to the scalar kernels."""
+    """Takes binary32 operations whose weights and biases are constants and whose activations have a form in vectors;
+    others stay and go to the scalar kernels."""
 
     name: ClassVar[str] = "lower-recurrent"
     changes_bits: ClassVar[bool] = False
@@ -53,7 +55,9 @@ class _Lowering:
     taken: set[str] = field(default_factory=set)
 
     def lowered(self, op: Op) -> list[Op]:
-        if op.kind not in GATES or any(o and self.graph.weight(o) is None for o in op.operands[1:4]):
+        if op.kind not in GATES or op.out.dtype != "float32" or any(f.name not in IN_VECTORS for f in functions(op)):
+            return [op]
+        if any(o and self.graph.weight(o) is None for o in op.operands[1:4]):
             return [op]
         x, w, r, b, h0, c0, p = (*op.operands, *[""] * (7 - len(op.operands)))
         hidden, gates = op.out.dims[2], GATES[op.kind]

@@ -11,6 +11,9 @@
 
 __extension__ typedef __int128 ca1_wide;
 
+/* Long functions: called, not copied into every kernel. */
+#define CA1_CALLED static __attribute__((unused, noinline)) CA1_DEVICE
+
 enum {
     CA1_HALF_PIXEL,
     CA1_HALF_PIXEL_SYMMETRIC,
@@ -29,16 +32,34 @@ typedef struct {
     int n, m, alone;
 } ca1_axis;
 
-CA1_INLINE ca1_wide ca1_floor_ratio(ca1_wide x, ca1_wide d)
+/* The largest integer not above x / d, d > 0. The compiler's own division of 128 bits is a library function, which engines
+ * are not linked with. */
+CA1_CALLED ca1_wide ca1_floor_ratio(ca1_wide x, ca1_wide d)
 {
     if (d <= INT64_MAX && x <= INT64_MAX && x >= INT64_MIN) {
         const int64_t s = (int64_t)x, t = (int64_t)d;
         return s / t - (s % t < 0);
     }
-    return x / d - (x % d < 0);
+    ca1_wide rest = x < 0 ? -1 - x : x, found = 0; /* floor(-1 - y / d) = -1 - floor(y / d) for the y of negative x */
+    int shift = 0;
+    while (d <= rest >> 1) {
+        d *= 2;
+        shift++;
+    }
+    for (; shift >= 0; shift--) {
+        found *= 2;
+        if (rest >= d) {
+            rest -= d;
+            found++;
+        }
+        d >>= 1;
+    }
+    return x < 0 ? -1 - found : found;
 }
 
-CA1_INLINE int64_t ca1_divisor(int64_t a, int64_t b)
+CA1_INLINE int64_t ca1_rest(ca1_wide x, int64_t d) { return (int64_t)(x - ca1_floor_ratio(x, d) * d); }
+
+CA1_CALLED int64_t ca1_divisor(int64_t a, int64_t b)
 {
     while (b != 0) {
         const int64_t r = a % b;
@@ -50,7 +71,7 @@ CA1_INLINE int64_t ca1_divisor(int64_t a, int64_t b)
 
 /* x / d, 0 <= x and 0 < d, both below 2^125, in `bits` significant bits, of which the last is set where the quotient is not
  * exact: rounded to odd, so that the rounding to a format of at least two bits less is the only one. */
-CA1_INLINE double ca1_quotient(ca1_wide x, ca1_wide d, int bits)
+CA1_CALLED double ca1_quotient(ca1_wide x, ca1_wide d, int bits)
 {
     if (x == 0) return 0.0;
     int exponent = 0;
@@ -76,21 +97,21 @@ CA1_INLINE double ca1_quotient(ca1_wide x, ca1_wide d, int bits)
 }
 
 /* x / d rounded once; x may be negative. */
-CA1_INLINE float ca1_weight_f32(ca1_wide x, ca1_wide d)
+CA1_CALLED float ca1_weight_f32(ca1_wide x, ca1_wide d)
 {
     /* No quotient by a number below 2^29 is so close to the middle of two binary32 numbers that binary64 would meet it. */
     if (d < (1 << 29) && x < ((int64_t)1 << 53) && x > -((int64_t)1 << 53)) return (float)((double)(int64_t)x / (double)(int64_t)d);
     return (float)(x < 0 ? -ca1_quotient(-x, d, 50) : ca1_quotient(x, d, 50));
 }
 
-CA1_INLINE double ca1_weight_f64(ca1_wide x, ca1_wide d)
+CA1_CALLED double ca1_weight_f64(ca1_wide x, ca1_wide d)
 {
     if (d < ((int64_t)1 << 53) && x < ((int64_t)1 << 53) && x > -((int64_t)1 << 53)) return (double)(int64_t)x / (double)(int64_t)d;
     return x < 0 ? -ca1_quotient(-x, d, 60) : ca1_quotient(x, d, 60); /* 60 bits to 53: the conversion rounds */
 }
 
 /* The scale s as p / q in lowest terms; 1 / 1 and 0 for a scale outside [2^-14, 2^14]. */
-CA1_INLINE int ca1_scale(float s, int64_t *p, int64_t *q)
+CA1_CALLED int ca1_scale(float s, int64_t *p, int64_t *q)
 {
     *p = *q = 1;
     if (!(s >= 0x1p-14f && s <= 0x1p14f)) return 0;
@@ -105,7 +126,7 @@ CA1_INLINE int ca1_scale(float s, int64_t *p, int64_t *q)
 }
 
 /* The axis from n elements to m by the scale p / q. */
-CA1_INLINE ca1_axis ca1_axis_of(int mode, int n, int m, int64_t p, int64_t q)
+CA1_CALLED ca1_axis ca1_axis_of(int mode, int n, int m, int64_t p, int64_t q)
 {
     const int64_t common = ca1_divisor(p, q);
     p /= common;
@@ -129,7 +150,7 @@ CA1_INLINE ca1_axis ca1_axis_of(int mode, int n, int m, int64_t p, int64_t q)
 }
 
 /* tf_crop_and_resize from `start` to `end` of the axis; 0 for ends that are no multiples of 2^-40 below 2^10. */
-CA1_INLINE int ca1_axis_crop(ca1_axis *x, float start, float end)
+CA1_CALLED int ca1_axis_crop(ca1_axis *x, float start, float end)
 {
     const double s = (double)start * 0x1p40, e = (double)end * 0x1p40;
     const int n = x->n, m = x->m, good = s > -0x1p50 && s < 0x1p50 && e > -0x1p50 && e < 0x1p50 &&
@@ -155,7 +176,7 @@ CA1_INLINE int ca1_axis_outside(const ca1_axis *x, int o)
 
 CA1_INLINE int ca1_within(ca1_wide i, int n) { return i < 0 ? 0 : i >= n ? n - 1 : (int)i; }
 
-CA1_INLINE int ca1_axis_nearest(const ca1_axis *x, int o, int mode)
+CA1_CALLED int ca1_axis_nearest(const ca1_axis *x, int o, int mode)
 {
     if (x->alone) return o;
     const ca1_wide at = x->a * o + x->b;
@@ -179,20 +200,19 @@ CA1_INLINE ca1_wide ca1_filter(ca1_wide t, ca1_wide d, int cubic, int64_t a, int
 CA1_INLINE int ca1_axis_cubic(const ca1_axis *x, int antialias)
 {
     if (!antialias || x->p >= x->q) return x->d < (1 << 30);
-    return x->q * (x->d / ca1_divisor(x->p, (int64_t)(x->d % x->p))) < (1 << 30);
+    return x->q * ca1_floor_ratio(x->d, ca1_divisor(x->p, ca1_rest(x->d, x->p))) < (1 << 30);
 }
 
 /* Taps of output o: the number of them, the first index, and their weights, rounded once, by `weight`. `exclude`: taps
  * outside the axis do not exist, and the others are normalised. At most `most` of them. */
 #define CA1_TAPS(T, S)                                                                                                 \
-    CA1_INLINE int ca1_axis_taps_##S(const ca1_axis *x, int o, int cubic, int antialias, int exclude, int64_t a,       \
+    CA1_CALLED int ca1_axis_taps_##S(const ca1_axis *x, int o, int cubic, int antialias, int exclude, int64_t a,       \
                                      int64_t b, int most, int *first, T *weights)                                      \
     {                                                                                                                  \
         const ca1_wide at = x->a * o + x->b;                                                                           \
         const int shrinks = antialias && x->p < x->q, reach = cubic ? 2 : 1;                                           \
-        const ca1_wide p = shrinks ? x->p : 1, q = shrinks ? x->q : 1;                                                 \
-        const ca1_wide common = ca1_divisor((int64_t)p, (int64_t)(x->d % p));                                          \
-        const ca1_wide unit = p / common, d = q * (x->d / common);                                                     \
+        const int64_t p = shrinks ? x->p : 1, q = shrinks ? x->q : 1, common = ca1_divisor(p, ca1_rest(x->d, p));      \
+        const ca1_wide unit = p / common, d = q * ca1_floor_ratio(x->d, common);                                       \
         ca1_wide low = ca1_floor_ratio(at * p - reach * q * x->d, p * x->d) + 1;                                       \
         ca1_wide high = -ca1_floor_ratio(-(at * p + reach * q * x->d), p * x->d) - 1;                                  \
         if (!antialias) {                                                                                              \
@@ -213,7 +233,7 @@ CA1_INLINE int ca1_axis_cubic(const ca1_axis *x, int antialias)
         return count;                                                                                                  \
     }                                                                                                                  \
     /* The lower of two neighbours and their weights. */                                                               \
-    CA1_INLINE int ca1_axis_linear_##S(const ca1_axis *x, int o, T *weights)                                           \
+    CA1_CALLED int ca1_axis_linear_##S(const ca1_axis *x, int o, T *weights)                                           \
     {                                                                                                                  \
         const ca1_wide end = (x->n - 1) * x->d;                                                                        \
         ca1_wide at = x->a * o + x->b;                                                                                 \

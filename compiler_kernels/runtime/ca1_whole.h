@@ -4,7 +4,7 @@
  */
 #ifndef CA1_WHOLE_H
 #define CA1_WHOLE_H
-#include "ca1_double.h"
+#include "ca1_circular.h"
 #include "ca1_typed.h"
 
 /* To the nearest integer, ties to even: beyond 2^23 (2^52) every number is one; below, the sum has no fraction bits. */

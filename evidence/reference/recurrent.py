@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evidence.reference.arithmetic import Arithmetic, Array
+from evidence.reference.elementwise import ELEMENTWISE
 from evidence.reference.graph import RefNode
 from evidence.reference.order import first_max, first_min
 
@@ -35,11 +36,28 @@ class _Cell:
         limit = a.dtype.type(np.float32(self.node.attrs["clip"]))
         return np.asarray(first_min(first_max(a, -limit), limit))
 
-    def sigmoid(self, a: Array) -> Array:
-        return self.ar.sigmoid(self.clipped(a))
+    def function(self, which: int, x: Array) -> Array:
+        """f, g or h as the node names it: an operation of section 8 or 17 on ``x``."""
+        name = str(self.node.attrs["activations"]).split()[which] if "activations" in self.node.attrs else ""
+        if name in ("", "sigmoid", "tanh"):
+            default = which == 0 and self.node.op != "rnn"
+            return self.ar.sigmoid(x) if name == "sigmoid" or (not name and default) else self.ar.tanh(x)
+        t = x.dtype.type
+        alpha, beta = (t(np.float32(self.node.attrs[key][which])) for key in ("alphas", "betas"))
+        if name == "affine":
+            return np.asarray((alpha * x) + beta)
+        if name == "scaled_tanh":
+            return np.asarray(alpha * self.ar.tanh(np.asarray(beta * x)))
+        if name == "thresholded_relu":
+            return np.where(alpha < x, x, t(0))
+        if name == "softsign":
+            return np.asarray(x / (t(1) + np.abs(x)))
+        node = RefNode(name, (), "", x.shape, x.dtype.name, {"alpha": float(alpha), "beta": float(beta)})
+        return ELEMENTWISE[name](self.ar, node, x)
 
-    def tanh(self, a: Array) -> Array:
-        return self.ar.tanh(self.clipped(a))
+    def activated(self, which: int, a: Array) -> Array:
+        """f or g of a gate sum, which is clipped before."""
+        return self.function(which, self.clipped(a))
 
     def start(self, given: Array | None, batch: int) -> Array:
         return np.zeros((batch, self.hidden), dtype=self.w.dtype) if given is None else given
@@ -57,7 +75,7 @@ def rnn(
     h = cell.start(h0, x.shape[1])
     y = np.empty((*x.shape[:2], cell.hidden), dtype=x.dtype)
     for t in cell.order(x.shape[0]):
-        h = y[t] = cell.tanh(cell.gate(0, x[t], h))
+        h = y[t] = cell.activated(0, cell.gate(0, x[t], h))
     return y
 
 
@@ -82,12 +100,12 @@ def lstm(
         if peep is not None:
             a[0] = a[0] + peep[0] * c
             a[2] = a[2] + peep[2] * c
-        i = cell.sigmoid(a[0])
-        f = x.dtype.type(1) - i if node.attrs["input_forget"] else cell.sigmoid(a[2])
-        c = (f * c) + (i * cell.tanh(a[3]))
+        i = cell.activated(0, a[0])
+        f = x.dtype.type(1) - i if node.attrs["input_forget"] else cell.activated(0, a[2])
+        c = (f * c) + (i * cell.activated(1, a[3]))
         if peep is not None:
             a[1] = a[1] + peep[1] * c
-        h = cell.sigmoid(a[1]) * ar.tanh(c)
+        h = cell.activated(0, a[1]) * cell.function(2, c)
         y[t] = c if node.attrs["state"] == "c" else h
     return y
 
@@ -101,12 +119,12 @@ def gru(
     h = cell.start(h0, x.shape[1])
     y = np.empty((*x.shape[:2], cell.hidden), dtype=x.dtype)
     for t in cell.order(x.shape[0]):
-        z = cell.sigmoid(cell.gate(0, x[t], h))
-        reset = cell.sigmoid(cell.gate(1, x[t], h))
+        z = cell.activated(0, cell.gate(0, x[t], h))
+        reset = cell.activated(0, cell.gate(1, x[t], h))
         across = cell.product(x[t], cell.w[2])
         if node.attrs["linear_before_reset"]:
             a = (across + reset * (cell.product(h, cell.r[2]) + cell.rb[2])) + cell.wb[2]
         else:
             a = (across + cell.product(reset * h, cell.r[2])) + cell.b[2]
-        h = y[t] = ((one - z) * cell.tanh(a)) + (z * h)
+        h = y[t] = ((one - z) * cell.activated(1, a)) + (z * h)
     return y

@@ -115,7 +115,9 @@ def grid_sample(ar: Arithmetic, node: RefNode, x: Array, grid: Array) -> Array:
         found = np.moveaxis(x, 1, -1)[(rows, *(np.maximum(i, 0) for i in index))]
         y = np.where(absent[..., None], np.zeros((), x.dtype), found)
         return np.moveaxis(y, -1, 1).reshape(node.shape)
-    moved = [_inside(c, size, padding, corners) for c, size in zip(places, x.shape[2:], strict=True)]
+    moved = places
+    if mode != "cubic" or padding != "border":
+        moved = [_inside(c, size, padding, corners) for c, size in zip(places, x.shape[2:], strict=True)]
     each = [np.repeat(c, channels, axis=0) for c in moved]
     planes = x.reshape(batch * channels, *x.shape[2:])
     return _interpolate(ar, planes, each, mode == "cubic", padding, corners).reshape(node.shape)

@@ -6,7 +6,6 @@ import ctypes
 import platform
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -224,7 +223,8 @@ def test_every_seventh_binary32_operand(build: Build, name: str) -> None:
 
 
 def test_the_text_names_the_constants_of_the_code() -> None:
-    header = Path(ROOT / "compiler_kernels" / "runtime" / "ca1_double.h").read_text(encoding="utf-8")
+    runtime = ROOT / "compiler_kernels" / "runtime"
+    header = "".join((runtime / name).read_text(encoding="utf-8") for name in ("ca1_double.h", "ca1_circular.h"))
     constants = re.findall(r"0x1\.[0-9a-f]+p[+-]\d+|0x[0-9A-F]{16}", TEXT)
     assert constants
     assert all(value in header for value in constants)

@@ -35,7 +35,8 @@ class Draw:
     """One node with its tensors. ``constants`` are initialisers, ``inputs`` run-time inputs; an absent output is "".
 
     ``torch`` computes the outputs that are present from all tensors (``None``: torch cannot). ``without`` maps a peer
-    that is not asked to the reason. ``tolerance`` is relative to the largest magnitude of the output (at least 1).
+    that is not asked to the reason. ``tolerance`` is relative to the largest magnitude of the output (at least 1);
+    ``element`` is the element type of the outputs.
     """
 
     op: str
@@ -48,6 +49,7 @@ class Draw:
     torch: Torch | None = None
     without: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = 2e-5
+    element: int = TensorProto.FLOAT
 
     @property
     def present(self) -> list[str]:
@@ -59,7 +61,7 @@ class Draw:
             [node],
             "drawn",
             [_info(n, a) for n, a in self.inputs.items()],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in self.present],
+            [helper.make_tensor_value_info(n, self.element, None) for n in self.present],
             [numpy_helper.from_array(a, n) for n, a in self.constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from differential import Array, Draw, Values, split_operands
 from draw_windows import chance, integers, normal
+from onnx import TensorProto
 
 OUTPUTS = {"LSTM": ("y", "y_h", "y_c"), "GRU": ("y", "y_h"), "RNN": ("y", "y_h")}
 GATES = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}
@@ -47,19 +48,35 @@ def draw_recurrent(rng: np.random.Generator) -> Draw:
     if chance(rng, 0.2):
         attributes["clip"] = float(np.float32(rng.uniform(0.3, 2.0)))
         plain = False
+    if chance(rng, 0.3):
+        attributes |= activations(rng, op, directions)
+        plain = False
+    lengths = chance(rng, 0.3)
+    if lengths:
+        tensors["lens"] = rng.integers(0, steps + 1, batch).astype(np.int32)
+        plain = False
     names = list(OUTPUTS[op])
     kept = [n if chance(rng, 0.7) else "" for n in names]
     outputs = kept if any(kept) else names
     while not outputs[-1]:
         outputs.pop()
-    # Weights are constants as exported models have them; states and the input are data.
+    # Weights are constants as exported models have them; states and the input are data, lengths either.
     weights = {n for n in ("w", "r", "b", "p") if tensors.get(n) is not None}
+    if lengths and chance(rng, 0.5):
+        weights.add("lens")
     operands, everything, _ = split_operands(rng, tensors, keep=0)
     without = {}
     if attributes.get("input_forget"):
         without["onnx.reference"] = "it does not read input_forget"
     if "clip" in attributes:
         without["onnx.reference"] = "it does not read clip"
+    if lengths or "activations" in attributes:
+        without["onnx.reference"] = "it reads neither sequence lengths nor activations"
+
+    double = op != "GRU" and chance(rng, 0.2)
+    if double:
+        everything = {n: v.astype(np.float64) if v.dtype == np.float32 else v for n, v in everything.items()}
+        plain = False
 
     def by_torch(v: Values) -> list[Array]:
         found = torch_layer(op, v, attributes, direction, hidden)
@@ -75,7 +92,33 @@ def draw_recurrent(rng: np.random.Generator) -> Draw:
         tuple(outputs),
         by_torch if plain else None,
         without,
+        element=TensorProto.DOUBLE if double else TensorProto.FLOAT,
     )
+
+
+FUNCTIONS = {
+    "Relu": (False, False), "Tanh": (False, False), "Sigmoid": (False, False), "Softsign": (False, False),
+    "Softplus": (False, False), "Affine": (True, True), "LeakyRelu": (True, False), "ThresholdedRelu": (True, False),
+    "ScaledTanh": (True, True), "HardSigmoid": (True, True), "Elu": (True, False),
+}  # fmt: skip
+"""Activations of ONNX and whether they have an alpha and a beta."""
+BOUNDED = ["HardSigmoid", "ScaledTanh", "Sigmoid", "Softsign", "Tanh"]
+
+
+def activations(rng: np.random.Generator, op: str, directions: int) -> dict[str, Any]:
+    """Functions of every direction. Gates are bounded and parameters near zero, so that no recurrence blows up."""
+    count = {"LSTM": 3, "GRU": 2, "RNN": 1}[op]
+    names = [
+        str(rng.choice(BOUNDED if op != "RNN" and not f else sorted(FUNCTIONS)))
+        for _ in range(directions)
+        for f in range(count)
+    ]
+    found: dict[str, Any] = {"activations": names}
+    for index, key in enumerate(("activation_alpha", "activation_beta")):
+        values = [float(np.float32(rng.uniform(0.05, 0.5))) for n in names if FUNCTIONS[n][index]]
+        if values:
+            found[key] = values
+    return found
 
 
 def torch_layer(op: str, v: Values, attributes: dict[str, Any], direction: str, hidden: int) -> Values:

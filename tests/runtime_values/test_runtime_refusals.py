@@ -184,3 +184,15 @@ def test_a_shape_that_nothing_determines_is_refused_with_the_remedy(dims: tuple[
         setattr(size, "dim_param" if isinstance(dim, str) else "dim_value", dim)
     with pytest.raises(UnsupportedError, match="make it an initialiser, or declare that shape in full"):
         freeze_model(steered.SerializeToString())
+
+
+@pytest.mark.parametrize(("op", "what"), [("SplitToSequence", "sequences"), ("Optional", "optionals")])
+def test_containers_are_refused_by_name(op: str, what: str) -> None:
+    reads = ("OptionalGetElement", ["held"]) if op == "Optional" else ("SequenceAt", ["held", "i"])
+    nodes = [helper.make_node(op, ["x"], ["held"], name="hold"), helper.make_node(*reads, ["y"])]
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3))
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "held", [info], [result], [helper.make_tensor("i", TensorProto.INT64, (), [0])])
+    held = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(UnsupportedError, match=rf"'hold' \({op}, .*\) works on {what}"):
+        freeze_model(held.SerializeToString())

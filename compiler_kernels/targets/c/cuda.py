@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Graph, Module
 from compiler_kernels.ir.weights import WeightStore, layout, pack
+from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
 from compiler_kernels.targets.c.writer import Kernel
 
@@ -20,8 +22,12 @@ def generate_cuda(module: Module, store: WeightStore, prefix: str) -> str:
     """``<prefix>_run(const float *inputs, float *outputs)``: host arrays in and out, binary32, in graph order.
 
     Kernels run one after another on the default stream; device memory comes from cudaMalloc and is freed at the end.
+    ``UnsupportedError`` for an operation that may refuse a run-time value.
     """
     main = module.main
+    for op in (op for function in module.graphs[1:] for op in function.ops):
+        if op.kind in REFUSING:
+            raise UnsupportedError(f"operator {op.kind} refuses run-time shapes, which CUDA code cannot report so far")
     kernels = {f.name: emit_kernel(f, f"{prefix}_{f.name}") for f in module.graphs[1:]}
     weights = pack(main, store) or bytes(64)
     lines = [f"static const unsigned char {prefix}_weights[] = {{{','.join(map(str, weights))}}};"]

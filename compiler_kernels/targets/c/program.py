@@ -21,10 +21,16 @@ from compiler_kernels.targets.c.sizes import is_symbolic
 from compiler_kernels.targets.c.writer import Kernel, c_number, c_string, c_type
 from compiler_kernels.targets.isa import SCALAR, Isa
 from compiler_kernels.targets.vector import emit_vector_kernel
+from compiler_kernels.targets.vector.sized_kernels import emit_sized_kernel
 
 MAX_RANK = 8
 # Headers that few kernels need, and what is in the text of such.
-_HEADERS = (("ca1_resize.h", ("ca1_axis",)), ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")))
+_HEADERS = (
+    ("ca1_resize.h", ("ca1_axis",)),
+    ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")),
+    ("ca1_part.h", ("ca1_load_bits_v", "ca1_first(")),
+    ("ca1_rows.h", ("ca1_row_", "ca1_column_sum")),
+)
 MAX_THREADS = 16
 
 
@@ -113,6 +119,7 @@ def _generate(
         '#include "cuvil_engine.h"',
         '#include "cuvil_fpenv.h"',
         '#include "cuvil_x86.h"',
+        *(['#include "ca1_typed.h"'] if symbols else []),  # sizes that are quotients or extremes
         "",
         *_shared_memory(main, prefix, arena, scratch),
         *(size_tables(main.inputs, _named(main), symbols, prefix) if symbols else []),
@@ -129,7 +136,10 @@ def _generate(
 
 def emit_for(function: Graph, isa: Isa, name: str, symbols: Symbols | None = None) -> Kernel:
     """The kernel of ``function`` for ``isa``: a vector kernel where a family has one, else plain scalar code."""
-    kernel = None if is_symbolic(function) else emit_vector_kernel(function, isa, name)
+    if is_symbolic(function):
+        kernel = emit_sized_kernel(function, isa, name, symbols or {})
+    else:
+        kernel = emit_vector_kernel(function, isa, name)
     return kernel if kernel is not None else emit_kernel(function, name, symbols)
 
 

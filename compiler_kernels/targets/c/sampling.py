@@ -32,7 +32,10 @@ def grid_sample(function: Graph, code: Code) -> None:
             whole = f"ca1_position_{suffix}(__builtin_rint{_BITS[place]}({value}))"
             code.add(f"const int k{a} = ca1_pixel({whole}, {size}, {padding}, {corners});")
         else:
-            code.add(f"const {ctype} c{a} = ca1_inside_{suffix}({value}, {size}, {padding}, {corners});")
+            # as torch and onnxruntime: with cubic and border only the taps are moved to the edge
+            if op.str_("mode") != "cubic" or op.str_("padding") != "border":
+                value = f"ca1_inside_{suffix}({value}, {size}, {padding}, {corners})"
+            code.add(f"const {ctype} c{a} = {value};")
     if op.str_("mode") == "nearest":
         none = " || ".join(f"k{a} < 0" for a in range(n))
         index = linear([(f"k{a}", s) for a, s in enumerate(strides(dims[2:]))])

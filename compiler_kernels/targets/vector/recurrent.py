@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from compiler_kernels.ir.graph import Graph, Op, TensorType, Value
 from compiler_kernels.ir.layout import BLOCK
+from compiler_kernels.ir.recurrent_functions import functions
 from compiler_kernels.ir.shapes_recurrent import GATES, STEPS
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.recurrent import reset_split
@@ -18,6 +19,7 @@ from compiler_kernels.targets.c.writer import Code, Kernel, c_float, linear
 from compiler_kernels.targets.isa import Isa
 from compiler_kernels.targets.vector.epilogue import PlainChain, partial_load, partial_store
 from compiler_kernels.targets.vector.product_tile import Reading, Tile, emit_tile, tile_shape
+from compiler_kernels.targets.vector.recurrent_functions import applied
 from compiler_kernels.targets.vector.vec import Vec
 
 
@@ -52,11 +54,13 @@ class Cell:
         low, high = self.vec.set1(f"-{limit}"), self.vec.set1(limit)
         return f"{self.vec('minn')}({self.vec('maxn')}({value}, {low}), {high})"
 
-    def sigmoid(self, value: str) -> str:
-        return f"{self.vec('sigmoid')}({self.clipped(value)})"
+    def function(self, which: int, value: str) -> str:
+        """f, g or h of ``value``."""
+        return applied(self.vec, functions(self.op)[which], value)
 
-    def tanh(self, value: str) -> str:
-        return f"{self.vec('tanh')}({self.clipped(value)})"
+    def activated(self, which: int, value: str) -> str:
+        """f or g of a gate sum, which is clipped before."""
+        return self.function(which, self.clipped(value))
 
 
 def recurrent(function: Graph, isa: Isa, name: str) -> Kernel | None:
@@ -227,7 +231,7 @@ def _keep(code: Code, cell: Cell, value: str, lanes: int) -> None:
 
 
 def _rnn(code: Code, cell: Cell, lanes: int) -> None:
-    code.add(f"const {cell.vec.type} hn = {cell.tanh(cell.gate(0))};", cell.vec.store("hr + j", "hn"))
+    code.add(f"const {cell.vec.type} hn = {cell.activated(0, cell.gate(0))};", cell.vec.store("hr + j", "hn"))
     _keep(code, cell, "hn", lanes)
 
 
@@ -241,21 +245,21 @@ def _lstm(code: Code, cell: Cell, lanes: int) -> None:
             _operand(code, cell, f"p{g}", linear([(peephole, 1), ("j", 1)], n * hidden), lanes)
             if g != "o":
                 gates[g] = vec.add(gates[g], f"{mul}(p{g}, cp)")
-    code.add(f"const {v} ig = {cell.sigmoid(gates['i'])};")
-    forget = f"{vec('sub')}({vec.set1('1.0f')}, ig)" if cell.op.attr("input_forget") else cell.sigmoid(gates["f"])
+    code.add(f"const {v} ig = {cell.activated(0, gates['i'])};")
+    forget = f"{vec('sub')}({vec.set1('1.0f')}, ig)" if cell.op.attr("input_forget") else cell.activated(0, gates["f"])
     code.add(f"const {v} fg = {forget};")
-    kept, new = f"{mul}(fg, cp)", f"{mul}(ig, {cell.tanh(gates['c'])})"
+    kept, new = f"{mul}(fg, cp)", f"{mul}(ig, {cell.activated(1, gates['c'])})"
     code.add(f"const {v} cn = {vec.add(kept, new)};")
     if peephole:
         gates["o"] = vec.add(gates["o"], f"{mul}(po, cn)")
-    code.add(f"const {v} hn = {mul}({cell.sigmoid(gates['o'])}, {vec('tanh')}(cn));")
+    code.add(f"const {v} hn = {mul}({cell.activated(0, gates['o'])}, {cell.function(2, 'cn')});")
     code.add(vec.store("cr + j", "cn"), vec.store("hr + j", "hn"))
     _keep(code, cell, "cn" if cell.op.str_("state") == "c" else "hn", lanes)
 
 
 def _reset(code: Code, cell: Cell) -> None:
     """r · H, the left operand of the last gate's sums."""
-    reset = f"{cell.vec('mul')}({cell.sigmoid(cell.gate(1))}, {cell.vec.load('hr + j')})"
+    reset = f"{cell.vec('mul')}({cell.activated(0, cell.gate(1))}, {cell.vec.load('hr + j')})"
     code.add(cell.vec.store("rr + j", reset))
 
 
@@ -266,9 +270,9 @@ def _gru(code: Code, cell: Cell, lanes: int) -> None:
         place = linear([("g", 1), ("r", cell.gates * cell.hidden), ("j", 1)], 2 * cell.hidden)
         _operand(code, cell, "xh", place, lanes)
         _operand(code, cell, "wb", linear([(cell.operands[2], 1), ("j", 1)], 2 * cell.hidden), lanes)
-        last = vec.add(vec.add("xh", f"{mul}({cell.sigmoid(cell.gate(1))}, {last})"), "wb")
-    code.add(f"const {v} z = {cell.sigmoid(cell.gate(0))};")
-    fresh = f"{mul}({vec('sub')}({vec.set1('1.0f')}, z), {cell.tanh(last)})"
+        last = vec.add(vec.add("xh", f"{mul}({cell.activated(0, cell.gate(1))}, {last})"), "wb")
+    code.add(f"const {v} z = {cell.activated(0, cell.gate(0))};")
+    fresh = f"{mul}({vec('sub')}({vec.set1('1.0f')}, z), {cell.activated(1, last)})"
     kept = f"{mul}(z, {vec.load('hr + j')})"
     code.add(f"const {v} hn = {vec.add(fresh, kept)};", vec.store("hr + j", "hn"))
     _keep(code, cell, "hn", lanes)

@@ -72,8 +72,9 @@ def _origin(path: str) -> tuple[str, str]:
 def linked_objects(text: str, image: bytes) -> list[Json]:
     """What each object contributes to ``image`` (the linked file before stripping), sorted by origin and name.
 
-    Entries ``{"origin", "name", "bytes", "zeroed", "sections", "sha256", "sha3_512"}``: bytes in the file, bytes of
-    zeroed memory, sections where one object holds a whole library (compiler-rt, zig-libc), digests over the bytes.
+    Entries ``{"origin", "name", "bytes", "zeroed", "ranges", "sections", "sha256", "sha3_512"}``: bytes in the file and
+    of zeroed memory, where in the file they are (``[offset, size]``, which stripping does not change), sections where
+    one object holds a whole library (compiler-rt, zig-libc), digests over the bytes.
     Raises ``CuvilError`` for a map that does not fit the file.
     """
     loaded = [s for s in elf.read_sections(image) if s.loaded and s.size]
@@ -82,7 +83,8 @@ def linked_objects(text: str, image: bytes) -> list[Json]:
         groups.setdefault((item.origin, item.name), []).append(item)
     found: list[Json] = []
     for (origin, name), items in sorted(groups.items()):
-        data, zeroed = _contribution(items, loaded, image)
+        ranges, zeroed = _contribution(items, loaded)
+        data = b"".join(image[start : start + size] for start, size in ranges)
         if not data and not zeroed:
             continue
         entry: dict[str, Json] = {
@@ -90,6 +92,7 @@ def linked_objects(text: str, image: bytes) -> list[Json]:
             "name": name,
             "bytes": len(data),
             "zeroed": zeroed,
+            "ranges": [[start, size] for start, size in ranges],
             "sha256": hashlib.sha256(data).hexdigest(),
             "sha3_512": hashlib.sha3_512(data).hexdigest(),
         }
@@ -99,8 +102,10 @@ def linked_objects(text: str, image: bytes) -> list[Json]:
     return found
 
 
-def _contribution(items: Iterable[Placed], loaded: list[elf.Section], image: bytes) -> tuple[bytes, int]:
-    parts, zeroed = [], 0
+def _contribution(items: Iterable[Placed], loaded: list[elf.Section]) -> tuple[list[tuple[int, int]], int]:
+    """File ranges in address order, neighbours joined, and the number of zeroed bytes."""
+    ranges: list[tuple[int, int]] = []
+    zeroed = 0
     for item in sorted(items, key=lambda i: (i.address, i.size)):
         end = item.address + item.size
         home = next((s for s in loaded if s.address <= item.address and end <= s.address + s.size), None)
@@ -108,7 +113,10 @@ def _contribution(items: Iterable[Placed], loaded: list[elf.Section], image: byt
             raise CuvilError(f"the linker's map places {item.name} outside the engine: this is a defect of Cuvil")
         if home.kind == _SHT_NOBITS:
             zeroed += item.size
+            continue
+        start = home.offset + item.address - home.address
+        if ranges and sum(ranges[-1]) == start:
+            ranges[-1] = (ranges[-1][0], ranges[-1][1] + item.size)
         else:
-            start = home.offset + item.address - home.address
-            parts.append(image[start : start + item.size])
-    return b"".join(parts), zeroed
+            ranges.append((start, item.size))
+    return ranges, zeroed

@@ -53,7 +53,9 @@ def test_digests_are_of_the_bytes_in_the_engine() -> None:
     out = built("x86_64-linux-musl")
     entry = next(e for e in out.report["linked"] if e["name"] == "weights.S.o")
     assert sample.WEIGHTS in out.data
-    assert entry["bytes"] == len(sample.WEIGHTS)
+    assert entry["bytes"] == len(sample.WEIGHTS) == sum(size for _, size in entry["ranges"])
+    ((start, size),) = entry["ranges"]
+    assert out.data[start : start + size] == sample.WEIGHTS
     assert entry["sha256"] == hashlib.sha256(sample.WEIGHTS).hexdigest()
     assert entry["sha3_512"] == hashlib.sha3_512(sample.WEIGHTS).hexdigest()
 

@@ -13,10 +13,12 @@ import rfc8785
 from pydantic import Field
 
 from compiler_kernels.ir.symbols import Bound
+from compiler_kernels.policy.approvals import Approvals
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.release import Release
 from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.section import Section
 from compiler_kernels.policy.shapes import SHAPES_DESCRIPTION, Shapes
@@ -45,6 +47,8 @@ class Policy(Section):
     shapes: Shapes = Field(default_factory=dict, description=SHAPES_DESCRIPTION)
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
+    release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")
+    approvals: Approvals | None = Field(default=None, description="Who must approve a release; nobody if absent.")
     sbom: Sbom | None = Field(default=None, description="Statements in and gates over the bill of materials.")
     clauses: Clauses | None = Field(default=None, description="Clauses that a release must answer.")
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(

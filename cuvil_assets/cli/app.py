@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cuvil_assets.cli.release_app import add_commands
+
 app = typer.Typer(
     name="cuvil",
     help="Compiles a medical-imaging model and a clinical policy into a deterministic engine with its evidence.",
@@ -17,6 +19,7 @@ app = typer.Typer(
 )
 keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
+add_commands(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -121,7 +124,10 @@ def run(
 
 @app.command()
 def verify(
-    engine: EngineFile,
+    engine: Annotated[
+        Path,
+        typer.Argument(metavar="ENGINE", help="An engine, a release folder or a bundle (zip).", show_default=False),
+    ],
     proof: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The proof; beside the engine if absent.", show_default=False)
     ] = None,
@@ -131,12 +137,15 @@ def verify(
             metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False
         ),
     ] = None,
+    this_device: Annotated[
+        bool, typer.Option("--this-device", help="Require that the release was deployed on this very machine.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Check an engine against its proof, offline."""
+    """Check an engine against its proof, or a whole release, offline."""
     from cuvil_assets.cli import verify as command
 
-    raise typer.Exit(command.run(engine, proof, trust_root, json))
+    raise typer.Exit(command.run(engine, proof, trust_root, this_device, json))
 
 
 @app.command()

@@ -7,20 +7,28 @@ from pathlib import Path
 from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.outcome import print_json
 from evidence.keys import default_trust_root
+from evidence.verifier.release import is_release, verify_release
 from evidence.verifier.report import VerifyReport
 from evidence.verifier.verify import verify_engine
 
 
-def run(engine: Path, proof: Path | None, trust_root: Path | None, as_json: bool) -> int:
+def run(engine: Path, proof: Path | None, trust_root: Path | None, this_device: bool, as_json: bool) -> int:
     """Verify, print, return the exit code. ``VerificationFailed`` named after the first failed check, but for JSON."""
-    if engine.is_dir():
-        raise UsageError(f"{engine}: is a directory, not an engine; give the engine file")
+    release = is_release(engine)
+    if release and proof is not None:
+        raise UsageError("--proof is for an engine by itself; a release carries its own")
+    if this_device and not release:
+        raise UsageError(f"{engine}: --this-device is for a release folder; an engine by itself is bound to no device")
     if trust_root is None and not default_trust_root().exists():
         raise UsageError(
             f"{default_trust_root()}: this machine has no trust root; give --trust-root FILE with the keys you trust, "
             "or run `cuvil keys init` to make development keys"
         )
-    report = verify_engine(engine, proof, trust_root)
+    report = (
+        verify_release(engine, trust_root, this_device=this_device)
+        if release
+        else verify_engine(engine, proof, trust_root)
+    )
     if as_json:
         first = {} if report.ok else {"error": "VerificationFailed", "check": _first(report)}
         print_json({**report.to_json(), **first})

@@ -69,7 +69,7 @@ def _folder(path: Path) -> Listing:
             if stat.S_ISLNK(mode) or not stat.S_ISREG(mode):
                 faults.append(f"{name} is a link or a special file, which a release never holds")
             elif _portable(name, faults):
-                with open(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
+                with os.fdopen(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
                     digests[name] = digest_blocks(iter(lambda s=stream: s.read(_BLOCK), b""))
             if len(digests) > MAX_FILES:
                 raise UsageError(f"{path}: holds more than {MAX_FILES} files; give the folder of one release")
@@ -99,7 +99,9 @@ def _bundle(path: Path) -> Listing:
             entries = package.infolist()
             total = sum(item.file_size for item in entries)
             if len(entries) > MAX_FILES or total > MAX_BYTES:
-                raise UsageError(f"{path}: holds more than {MAX_FILES} files or {MAX_BYTES} bytes; not a release bundle")
+                raise UsageError(
+                    f"{path}: holds more than {MAX_FILES} files or {MAX_BYTES} bytes; not a release bundle"
+                )
             heads = {item.filename.partition("/")[0] for item in entries}
             prefix = f"{next(iter(heads))}/" if len(heads) == 1 else ""
             for item in entries:

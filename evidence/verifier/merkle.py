@@ -38,7 +38,7 @@ def root_hash(leaves: Sequence[bytes]) -> bytes:
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """PATH(index, leaves): the audit path of one leaf, nearest node first. ``IndexError`` when there is no such leaf."""
+    """PATH(index, leaves): the audit path of a leaf, nearest node first. ``IndexError`` when there is no such leaf."""
     if not 0 <= index < len(leaves):
         raise IndexError(f"the tree of {len(leaves)} leaves has no leaf {index}")
     if len(leaves) == 1:
@@ -50,7 +50,7 @@ def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def consistency_path(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
-    """PROOF(old_size, leaves): nodes that lead from the first ``old_size`` leaves to all. ``IndexError`` out of range."""
+    """PROOF(old_size, leaves): the nodes from the first ``old_size`` leaves to all. ``IndexError`` out of range."""
     if not 0 < old_size <= len(leaves):
         raise IndexError(f"the tree of {len(leaves)} leaves never had {old_size}")
     return _subproof(leaves, old_size, True)

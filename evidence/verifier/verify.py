@@ -42,12 +42,13 @@ def verify_engine(engine: Path, proof: Path | None = None, trust_root: Path | No
     proof = proof or default_proof(engine)
     data = read_small(proof, "proof", "give the proof that was delivered with the engine")
     checks = Checks()
-    evidence = _check_all(checks, engine.name, digests, data, root)
+    evidence = check_build_proof(checks, engine.name, digests, data, root)
     trust = DEVELOPMENT if trust_root is None else "given"
     return VerifyReport(str(engine), str(proof), trust, root.grade, tuple(checks.items), digests.digest_set(), evidence)
 
 
-def _check_all(checks: Checks, name: str, digests: Digests, data: bytes, root: TrustRoot) -> dict[str, Json]:
+def check_build_proof(checks: Checks, name: str, digests: Digests, data: bytes, root: TrustRoot) -> dict[str, Json]:
+    """Make all ``CHECKS`` for an engine and the bytes of its proof; returns what a report quotes of the statement."""
     envelope = checks.run("proof-readable", lambda: (read_envelope(data), "the proof is a well-formed DSSE envelope"))
     if envelope is None:
         checks.skip("the proof cannot be read")

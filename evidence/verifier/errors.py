@@ -41,3 +41,19 @@ class VerificationFailed(VerifierError):
 
     def details(self) -> dict[str, str]:
         return {**super().details(), "check": self.check}
+
+
+class CertificateFailure(VerificationFailed):
+    """A failed check of a certificate path, CRL, timestamp or keyring.
+
+    ``check`` is one of ``certificate-path``, ``certificate-expired``, ``clock-before-issue``, ``certificate-revoked``,
+    ``certificate-purpose``, ``unknown-key``, ``self-embedded-key``, ``timestamp``; ``reason`` is a finer stable word,
+    for example ``path-length`` or ``crl-stale`` (docs/evidence.md lists them).
+    """
+
+    def __init__(self, check: str, reason: str, message: str) -> None:
+        super().__init__(check, message)
+        self.reason = reason
+
+    def details(self) -> dict[str, str]:
+        return {**super().details(), "reason": self.reason}

@@ -48,6 +48,10 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "EVP_DigestSign": (c_int, [_P, c_char_p, POINTER(c_size_t), c_char_p, c_size_t]),
     "EVP_DigestVerifyInit": (c_int, [_P, _P, _P, _P, _P]),
     "EVP_DigestVerify": (c_int, [_P, c_char_p, c_size_t, c_char_p, c_size_t]),
+    "EVP_PKEY_verify_init": (c_int, [_P]),
+    "EVP_PKEY_verify": (c_int, [_P, c_char_p, c_size_t, c_char_p, c_size_t]),
+    "EVP_SIGNATURE_fetch": (_P, [_P, c_char_p, c_char_p]),
+    "EVP_SIGNATURE_free": (None, [_P]),
     "EVP_PKEY2PKCS8": (_P, [_P]),
     "EVP_PKCS82PKEY": (_P, [_P]),
     "PKCS8_PRIV_KEY_INFO_free": (None, [_P]),
@@ -119,6 +123,16 @@ class Libcrypto:
             accepted: int = self._lib.EVP_DigestVerify(context, signature, len(signature), message, len(message))
             return accepted == 1
 
+    def sm2_verify_digest(self, spki: bytes, digest: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` (DER) is an SM2 signature whose hashed message is exactly ``digest`` (32 bytes)."""
+        with self._scope() as stack:
+            key = self._read(stack, "d2i_PUBKEY", "EVP_PKEY_free", spki)
+            self._must(self._lib.EVP_PKEY_is_a(key, b"SM2"))
+            context = self._own(stack, self._lib.EVP_PKEY_CTX_new(key, None), "EVP_PKEY_CTX_free")
+            self._must(self._lib.EVP_PKEY_verify_init(context))
+            accepted: int = self._lib.EVP_PKEY_verify(context, signature, len(signature), digest, len(digest))
+            return accepted == 1
+
     # -- others ------------------------------------------------------------------------------------------------------
     def ecdsa_verify(self, spki: bytes, digest: str, message: bytes, signature: bytes) -> bool:
         """Whether ``signature`` (DER) is an ECDSA signature of ``message`` with SHA256, SHA384 or SHA512;
@@ -129,6 +143,23 @@ class Libcrypto:
             context = self._own(stack, self._lib.EVP_MD_CTX_new(), "EVP_MD_CTX_free")
             algorithm = getattr(self._lib, f"EVP_{digest.lower()}")()
             self._must(self._lib.EVP_DigestVerifyInit(context, None, algorithm, None, key))
+            accepted: int = self._lib.EVP_DigestVerify(context, signature, len(signature), message, len(message))
+            return accepted == 1
+
+    def has_signature(self, name: str) -> bool:
+        """Whether this library offers the signature algorithm ``name``."""
+        with self._scope():
+            algorithm = self._lib.EVP_SIGNATURE_fetch(None, name.encode(), None)
+            self._lib.EVP_SIGNATURE_free(algorithm)
+            return bool(algorithm)
+
+    def one_shot_verify(self, spki: bytes, kind: str, message: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` is that of ``message`` under a key of type ``kind`` that hashes by itself (ML-DSA)."""
+        with self._scope() as stack:
+            key = self._read(stack, "d2i_PUBKEY", "EVP_PKEY_free", spki)
+            self._must(self._lib.EVP_PKEY_is_a(key, kind.encode()))
+            context = self._own(stack, self._lib.EVP_MD_CTX_new(), "EVP_MD_CTX_free")
+            self._must(self._lib.EVP_DigestVerifyInit(context, None, None, None, key))
             accepted: int = self._lib.EVP_DigestVerify(context, signature, len(signature), message, len(message))
             return accepted == 1
 

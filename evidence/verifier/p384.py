@@ -16,13 +16,18 @@ _SPKI_PREFIX = bytes.fromhex("3076301006072a8648ce3d020106052b81040022036200") +
 _SPKI_SIZE = len(_SPKI_PREFIX) + 96
 
 
+def is_p384(spki: bytes) -> bool:
+    """Whether ``spki`` has the form of an uncompressed P-384 public key."""
+    return len(spki) == _SPKI_SIZE and spki.startswith(_SPKI_PREFIX)
+
+
 class P384Verifier:
     """Verifier of one P-384 public key; ``UsageError`` when ``spki`` is anything but that in its canonical DER."""
 
     algorithm = P384
 
     def __init__(self, spki: bytes) -> None:
-        if len(spki) != _SPKI_SIZE or not spki.startswith(_SPKI_PREFIX):
+        if not is_p384(spki):
             raise UsageError(
                 "the key is not an uncompressed P-384 public key; give a SubjectPublicKeyInfo on curve P-384"
             )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 SM2 = "sm2-sm3"
 P384 = "ecdsa-p384-sha384"
+ML_DSA_65 = "ml-dsa-65"
 # Every proof carries exactly these signatures, in this order.
 REQUIRED_ALGORITHMS = (SM2, P384)
 

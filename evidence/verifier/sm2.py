@@ -32,6 +32,11 @@ KAT_R = 0xF5A03B0648D2C4630EEAC513E1BB81A15944DA3827D5B74143AC7EACEEE720B3
 KAT_S = 0xB1B6AA29DF212FD8763182BC0D421CA1BB9038FD1F7F42D4840B69C485BBC1AA
 
 
+def is_sm2(spki: bytes) -> bool:
+    """Whether ``spki`` has the form of an uncompressed SM2 public key."""
+    return len(spki) == _SPKI_SIZE and spki.startswith(_SPKI_PREFIX)
+
+
 def spki_of_point(point: bytes) -> bytes:
     """SubjectPublicKeyInfo DER of an SM2 public key given as x || y (64 bytes)."""
     return _SPKI_PREFIX + point
@@ -62,7 +67,7 @@ class Sm2Verifier:
     algorithm = SM2
 
     def __init__(self, spki: bytes) -> None:
-        if len(spki) != _SPKI_SIZE or not spki.startswith(_SPKI_PREFIX):
+        if not is_sm2(spki):
             raise UsageError("the key is not an uncompressed SM2 public key; give a SubjectPublicKeyInfo on curve SM2")
         self.spki = spki
         self._crypto = load()
@@ -79,3 +84,11 @@ class Sm2Verifier:
         except MalformedError:
             return False
         return self._crypto.sm2_verify(self.spki, SM2_ID, message, signature)
+
+    def verifies_without_identity(self, message: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` is over SM3(message) alone, without the identity: a common mistake, never accepted."""
+        try:
+            decode_signature(signature, ORDER)
+        except MalformedError:
+            return False
+        return self._crypto.sm2_verify_digest(self.spki, self._crypto.sm3(message), signature)

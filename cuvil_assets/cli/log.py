@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from compiler_kernels.errors import UsageError
+from compiler_kernels.stage import Json
 from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
@@ -21,7 +22,7 @@ def show(as_json: bool) -> None:
     heads = log.heads()
     head = read_checkpoint(heads[-1].payload) if heads else None
     if as_json:
-        last = {"origin": head.origin, "tree_size": head.size, "root": head.root.hex()} if head else None
+        last: Json = {"origin": head.origin, "tree_size": head.size, "root": head.root.hex()} if head else None
         print_json({"entries": entries, "head": last})
         return
     for index, entry in enumerate(entries):

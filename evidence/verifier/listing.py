@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from evidence.verifier.canonical import MalformedError
 from evidence.verifier.digests import Digests, digest_blocks
@@ -70,7 +72,7 @@ def _folder(path: Path) -> Listing:
                 faults.append(f"{name} is a link or a special file, which a release never holds")
             elif _portable(name, faults):
                 with os.fdopen(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
-                    digests[name] = digest_blocks(iter(lambda s=stream: s.read(_BLOCK), b""))
+                    digests[name] = digest_blocks(_blocks(stream))
             if len(digests) > MAX_FILES:
                 raise UsageError(f"{path}: holds more than {MAX_FILES} files; give the folder of one release")
     except OSError as error:
@@ -113,12 +115,17 @@ def _bundle(path: Path) -> Listing:
                     faults.append(f"{name} is twice in the bundle")
                 elif _portable(name, faults):
                     with package.open(item) as stream:
-                        digests[name] = digest_blocks(iter(lambda s=stream: s.read(_BLOCK), b""))
+                        digests[name] = digest_blocks(_blocks(stream))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); give a readable release bundle") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zipfile.zlib.error):
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error):
         raise UsageError(f"{path}: is not an intact zip file; give the bundle that was delivered") from None
     return Listing(str(path), digests, tuple(faults), path, prefix)
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    while block := stream.read(_BLOCK):
+        yield block
 
 
 def _portable(name: str, faults: list[str]) -> bool:

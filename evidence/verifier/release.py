@@ -207,7 +207,7 @@ class _Verification:
         def check() -> tuple[bool, str]:
             everything = used | judge(keys, self.root, material, moment, CODE_SIGNING)
             check_used(material, everything)
-            check_role(keys, self.root, moment, "release")
+            check_role(keys, self.root, moment, "builder")
             return True, f"the release keys are accepted by {how} at {moment.at.isoformat()}"
 
         self.findings.run("certificate-path", check)

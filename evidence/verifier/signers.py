@@ -16,12 +16,12 @@ from asn1crypto import x509 as asn1
 from evidence.verifier.canonical import Json, MalformedError, expect_list, expect_object, strict_base64
 from evidence.verifier.canonical import expect_text as text
 from evidence.verifier.dsse import Envelope
-from evidence.verifier.errors import UsageError, VerificationFailed
+from evidence.verifier.errors import CertificateFailure, UsageError, VerificationFailed
 from evidence.verifier.public_keys import verifier_of
 from evidence.verifier.signing import ML_DSA_65, P384, REQUIRED_ALGORITHMS, SM2, Verifier, key_id
 from evidence.verifier.strict_der import parse
 from evidence.verifier.trust import TrustedKey, TrustRoot
-from evidence.verifier.x509 import CertificateFailure, verify_chain
+from evidence.verifier.x509 import verify_chain
 
 LABELS = {SM2: "SM2", P384: "P-384", ML_DSA_65: "ML-DSA-65"}
 _MATERIAL = ("certificates", "crls", "timestamps")
@@ -170,11 +170,11 @@ def judge(
         if item.leaf is None:
             continue
         others = [der for der in material.certificates if der != item.leaf]
-        roots = [entry.certificate for entry in root.roots]
+        crls = (*material.crls, *root.crls)
         path = verify_chain(
-            item.leaf, others, roots, material.crls, moment.at, purpose, stamped=moment.stamped, require_crls=True
+            item.leaf, others, root.roots, crls, moment.at, purpose, stamped=moment.stamped, require_crls=True
         )
-        used |= Used(frozenset(path.certificates) - frozenset(roots), frozenset(path.crls))
+        used |= Used(frozenset(path.certificates) - frozenset(root.roots), frozenset(path.crls))
     return used
 
 
@@ -195,10 +195,14 @@ def trusted_keys(keys: Iterable[SignerKey]) -> tuple[TrustedKey, ...]:
 
 
 def check_role(keys: Iterable[SignerKey], root: TrustRoot, moment: Moment, role: str) -> None:
-    """That the keyring, where the trust root has one, gives every key the ``role`` at ``moment``."""
-    if root.keyring is not None:
-        for item in keys:
-            root.keyring.judge(item.key_id, role, moment.at, stamped=moment.stamped)
+    """That the keyring, where the trust root has one, gives every key the ``role`` at ``moment``.
+
+    A bare key of the trust root which the keyring does not mention has its owner's word and needs no entry.
+    """
+    for item in keys:
+        if root.keyring is None or (item.leaf is None and root.keyring.entry(item.key_id) is None):
+            continue
+        root.keyring.check(item.key_id, role, moment.at, stamped=moment.stamped)
 
 
 def check_persons(keys: Iterable[SignerKey], root: TrustRoot, moment: Moment, person: str, role: str) -> None:
@@ -206,6 +210,6 @@ def check_persons(keys: Iterable[SignerKey], root: TrustRoot, moment: Moment, pe
     if root.keyring is None:
         raise MalformedError("the trust root has no keyring, so it does not say whose key this is")
     for item in keys:
-        owner = root.keyring.judge(item.key_id, role, moment.at, stamped=moment.stamped)
+        owner = root.keyring.check(item.key_id, role, moment.at, stamped=moment.stamped).person
         if owner != person:
             raise MalformedError(f"the key {item.key_id[:16]}... is {owner}'s, not {person}'s")

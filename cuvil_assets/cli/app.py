@@ -168,6 +168,26 @@ def explain(
 
 
 @app.command()
+def sbom(
+    engine: EngineFile,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the bill goes; beside the engine if absent.", show_default=False),
+    ] = None,
+    soup: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the SOUP list too: .csv, .xlsx or .md.", show_default=False),
+    ] = None,
+    syft: Annotated[bool, typer.Option("--syft", help="Compare with what syft finds in the engine file.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the bill of materials (CycloneDX 1.6) of an engine built on this machine."""
+    from cuvil_assets.cli import sbom as command
+
+    command.run(engine, output, soup, syft, json)
+
+
+@app.command()
 def bench(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX models.", show_default=False)],
     peers: Annotated[

@@ -2,8 +2,8 @@
 
 An event is one line of RFC 8785 JSON. Its leaf is ``SHA3-512(0x00 || line)``, its place in the log a leaf of the
 RFC 6962 tree (``merkle``) over those 64 bytes; each event also names the leaf before it, so that a changed event is
-found without any signature. A checkpoint signs size, root and last leaf. Events hold the real UTC time at which they were
-written: that is what an audit log is for, and why none of it enters a build artefact.
+found without any signature. A checkpoint signs size, root and last leaf. Events hold the real UTC time at which they
+were written: that is what an audit log is for, and why none of it enters a build artefact.
 """
 
 from __future__ import annotations

@@ -85,6 +85,9 @@ def read_certificate(der: bytes) -> Certificate:
     """Read one certificate; ``CertificateFailure`` (``certificate-path``) naming what is wrong with it."""
     try:
         return _read(der)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError):
+        # asn1crypto parses lazily; what it refuses below the top level surfaces here.
+        raise CertificateFailure(PATH, "der", "the certificate cannot be parsed") from None
     except MalformedError as error:
         raise CertificateFailure(PATH, "der", str(error)) from None
 
@@ -141,7 +144,9 @@ def signature_algorithm(outer: Any, inner: Any, where: str) -> str:
         raise CertificateFailure(PATH, "signature-algorithm", f"{where} names two signature algorithms")
     if oid not in SIGNATURE_OIDS:
         raise CertificateFailure(
-            PATH, "signature-algorithm", f"{where} is signed with {oid}; accepted are SM2-with-SM3 and ecdsa-with-SHA384"
+            PATH,
+            "signature-algorithm",
+            f"{where} is signed with {oid}; accepted are SM2-with-SM3 and ecdsa-with-SHA384",
         )
     # GM/T allows an explicit NULL where OpenSSL writes nothing.
     if outer.dump() not in [algos.SignedDigestAlgorithm({"algorithm": oid, **p}).dump() for p in _parameters(oid)]:

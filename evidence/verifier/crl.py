@@ -68,6 +68,8 @@ def read_crl(der: bytes) -> RevocationList:
     """Read one list; ``CertificateFailure`` (``certificate-revoked``, reason ``crl-malformed``) when it breaks a rule."""
     try:
         return _read(der)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError):
+        raise CertificateFailure(CHECK, "crl-malformed", "the revocation list cannot be parsed") from None
     except MalformedError as error:
         raise CertificateFailure(CHECK, "crl-malformed", str(error)) from None
     except CertificateFailure as error:

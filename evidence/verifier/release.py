@@ -121,7 +121,7 @@ class _Verification:
             return "the time of the release is not known"
         moment, used = stamp
         self.findings.run("clock-before-issue", partial(self._clock, statement, moment))
-        self._judge(keys, material, moment, used)
+        self._judge(statement, keys, material, moment, used)
         if self.findings.failed:
             return "the keys were not allowed to sign this release"
         self.statement, self.moment = statement, moment
@@ -199,12 +199,18 @@ class _Verification:
             )
         return True, "no clock lies before what it dates"
 
-    def _judge(self, keys: list[SignerKey], material: Material, moment: Moment, used: Used) -> None:
+    def _judge(
+        self, statement: ReleaseStatement, keys: list[SignerKey], material: Material, moment: Moment, used: Used
+    ) -> None:
         how = "certificates" if any(item.leaf for item in keys) else "the trust root's own entries"
         for name in KEY_CHECKS:
             self.findings.hold(name, f"the release keys are accepted by {how} at {moment.at.isoformat()}")
 
         def check() -> tuple[bool, str]:
+            if statement.material != material.digest:
+                raise MalformedError(
+                    "the certificates or CRLs beside the signatures are not those that were signed with"
+                )
             everything = used | judge(keys, self.root, material, moment, CODE_SIGNING)
             check_used(material, everything)
             check_role(keys, self.root, moment, "builder")

@@ -91,8 +91,8 @@ class Contents:
         if beside.head != found.proof_head:
             raise MalformedError(
                 f"{self.release_name} is the release of {found.model} {found.model_version}, but the proof beside "
-                f"it is that of another build ({beside.model_version}, head {beside.head[:16]}...): a release was put beside "
-                "files that are not its own"
+                f"it is that of another build ({beside.model_version}, head {beside.head[:16]}...): a release was "
+                "put beside files that are not its own"
             )
         return True, "release and build proof speak of one build"
 

@@ -23,7 +23,7 @@ ROLES = ("developer", "tester", "quality")
 DEFAULT_ROLES, DEFAULT_THRESHOLD = ROLES, 2
 _KEYS = (
     "model", "model_version", "triple", "engine", "proof", "parts", "approvals", "demanded", "policy", "clauses", "log",
-    "timestamp", "created", "created_source", "sm2_id",
+    "timestamp", "material", "created", "created_source", "sm2_id",
 )  # fmt: skip
 _TRIPLE = ("model_version", "compile_config", "hardware_fingerprint")
 
@@ -72,7 +72,8 @@ class LogEntry:
 class ReleaseStatement:
     """A parsed or to-be-signed release statement; ``proof_head`` is the head of the build's chain.
 
-    ``policy`` is the SHA3-512 of the canonical ``policy.json`` in the folder; ``clauses`` and ``log`` may be ``None``.
+    ``policy`` is the SHA3-512 of the canonical ``policy.json`` in the folder; ``clauses`` and ``log`` may be ``None``;
+    ``material`` is ``Material.digest`` of what lies beside the signatures.
     """
 
     subjects: Mapping[str, Subject]
@@ -88,6 +89,7 @@ class ReleaseStatement:
     clauses: Mapping[str, Json] | None
     log: LogEntry | None
     stamped: bool
+    material: str
     created: str
     created_source: str
 
@@ -110,6 +112,7 @@ class ReleaseStatement:
             "clauses": None if self.clauses is None else dict(self.clauses),
             "log": None if self.log is None else self.log.to_json(),
             "timestamp": {"expected": self.stamped},
+            "material": {"sha3_512": self.material},
             "created": self.created,
             "created_source": self.created_source,
             "sm2_id": SM2_ID.decode("ascii"),
@@ -149,6 +152,9 @@ def read_release_statement(payload: bytes) -> ReleaseStatement:
         clauses=None if clauses is None else expect_map(clauses, "predicate.clauses"),
         log=None if log is None else _log(log),
         stamped=stamped,
+        material=expect_hex(
+            expect_object(item["material"], "predicate.material", ("sha3_512",))["sha3_512"], "predicate.material", 128
+        ),
         created=text(item["created"], "predicate.created"),
         created_source=text(item["created_source"], "predicate.created_source"),
     )

@@ -7,13 +7,14 @@ consults, and what is not in its one order, is a fault, so nothing can be added 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from asn1crypto import x509 as asn1
 
-from evidence.verifier.canonical import Json, MalformedError, expect_list, expect_object, strict_base64
+from evidence.verifier.canonical import Json, MalformedError, canonical_bytes, expect_list, expect_object, strict_base64
 from evidence.verifier.canonical import expect_text as text
 from evidence.verifier.dsse import Envelope
 from evidence.verifier.errors import CertificateFailure, UsageError, VerificationFailed
@@ -41,6 +42,17 @@ class Material:
         if not (self.certificates or self.crls or self.timestamps):
             return None
         return {name: [base64.b64encode(der).decode() for der in getattr(self, name)] for name in _MATERIAL}
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA3-512 over the digests of certificates and CRLs: what a statement states before it is signed.
+
+        Timestamps are made after the signatures and cannot be in it.
+        """
+        parts: list[Json] = [
+            [hashlib.sha3_512(der).hexdigest() for der in entries] for entries in (self.certificates, self.crls)
+        ]
+        return hashlib.sha3_512(canonical_bytes(["cuvil-material/1", *parts])).hexdigest()
 
 
 def sorted_material(

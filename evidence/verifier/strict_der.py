@@ -23,15 +23,19 @@ _GENERALIZED_TIME = re.compile(rb"[0-9]{14}(\.[0-9]*[1-9])?Z")
 _TEXTS = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x16: "ascii", 0x1A: "ascii", 0x1E: "utf-16-be"}
 
 
-def parse(kind: type[T], data: bytes, what: str) -> T:
-    """``data`` as the asn1crypto class ``kind``; ``MalformedError`` naming ``what`` when it is not DER of exactly that."""
+def parse(kind: type[T], data: bytes, what: str, *, again: bool = True) -> T:
+    """``data`` as the asn1crypto class ``kind``; ``MalformedError`` naming ``what`` when it is not DER of exactly that.
+
+    ``again=False`` leaves out the second check (its time grows steeply with depth) where the caller makes it part by
+    part: explicit DEFAULT values and sets under an implicit tag are all that the walk alone cannot see.
+    """
     check_der(data, what)
     try:
         value = kind.load(data, strict=True)
-        again = kind.load(data, strict=True).dump(force=True)
+        encoded = kind.load(data, strict=True).dump(force=True) if again else data
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, RecursionError):
         raise MalformedError(f"{what} cannot be parsed") from None
-    if again != data:
+    if encoded != data:
         raise MalformedError(f"{what} does not re-encode to the same DER")
     return value
 
@@ -42,6 +46,12 @@ def native(value: Any, what: str) -> Any:
         return value.native
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, RecursionError):
         raise MalformedError(f"{what} cannot be parsed") from None
+
+
+def check_sorted(parts: list[bytes], what: str) -> None:
+    """``MalformedError`` unless the encodings of a SET OF under an implicit tag are in the order of DER."""
+    if parts != sorted(parts):
+        raise MalformedError(f"{what} is not sorted as DER demands")
 
 
 def check_der(data: bytes, what: str) -> None:
@@ -141,6 +151,4 @@ def _primitive(number: int, contents: bytes) -> None:
 
 def _padded(contents: bytes) -> bool:
     """Whether an arc of an object identifier begins with the octet 80, a zero digit."""
-    return any(
-        octet == 0x80 and (index == 0 or not contents[index - 1] & 0x80) for index, octet in enumerate(contents)
-    )
+    return any(octet == 0x80 and (index == 0 or not contents[index - 1] & 0x80) for index, octet in enumerate(contents))

@@ -20,7 +20,7 @@ from evidence.verifier.certificate import Certificate, read_certificate
 from evidence.verifier.errors import CertificateFailure
 from evidence.verifier.public_keys import SIGNATURE_OIDS
 from evidence.verifier.signing import P384
-from evidence.verifier.strict_der import native, parse
+from evidence.verifier.strict_der import check_sorted, native, parse
 from evidence.verifier.x509 import TIME_STAMPING, Path, verify_chain
 
 CHECK = "timestamp"
@@ -73,6 +73,9 @@ def read_timestamp(
     """
     try:
         return _read(token_der, imprint, roots, at, intermediates, crls)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError):
+        # asn1crypto parses lazily; what it refuses below the top level surfaces here.
+        raise _failure("der", "the timestamp token cannot be parsed") from None
     except MalformedError as error:
         raise _failure("der", str(error)) from None
     except CertificateFailure as error:
@@ -92,7 +95,7 @@ def _read(
     intermediates: Sequence[bytes],
     crls: Sequence[bytes],
 ) -> Timestamp:
-    token = parse(cms.ContentInfo, token_der, "the timestamp token")
+    token = parse(cms.ContentInfo, token_der, "the timestamp token", again=False)
     if token["content_type"].dotted != _SIGNED_DATA:
         raise _failure("content", "the timestamp token is no CMS SignedData")
     data = token["content"]
@@ -184,7 +187,9 @@ def _certificates(data: Any) -> list[Certificate]:
         raise _failure("certificates", "the timestamp does not carry its authority's certificate; request it")
     if any(item.name != "certificate" for item in found):
         raise _failure("certificates", "the timestamp carries a certificate of an obsolete kind")
-    return [read_certificate(item.chosen.dump()) for item in found]
+    parts = [item.chosen.dump() for item in found]
+    check_sorted(parts, "the timestamp's set of certificates")
+    return [read_certificate(der) for der in parts]
 
 
 def _certificate_of(signer: Any, embedded: Sequence[Certificate]) -> Certificate:
@@ -200,6 +205,7 @@ def _certificate_of(signer: Any, embedded: Sequence[Certificate]) -> Certificate
 
 def _check_attributes(signer: Any, octets: bytes, certificate: Certificate) -> None:
     values: dict[str, Any] = {}
+    check_sorted([item.dump() for item in signer["signed_attrs"]], "the timestamp's set of signed attributes")
     for item in signer["signed_attrs"]:
         oid = item["type"].dotted
         if oid in values or len(item["values"]) != 1:
@@ -211,7 +217,10 @@ def _check_attributes(signer: Any, octets: bytes, certificate: Certificate) -> N
         raise _failure("attributes", "the timestamp's TSTInfo is not the one that was signed")
     if _SIGNING_CERTIFICATE_V2 not in values:
         raise _failure("signing-certificate", "the timestamp lacks the signing-certificate attribute (ESSCertIDv2)")
-    first = values[_SIGNING_CERTIFICATE_V2]["certs"][0]
+    named = values[_SIGNING_CERTIFICATE_V2]["certs"]
+    if not len(named):
+        raise _failure("signing-certificate", "the timestamp's signing-certificate attribute is empty")
+    first = named[0]
     algorithm = _HASHES[_hash_oid(first["hash_algorithm"], "the signing-certificate attribute's hash")]
     if bytes(first["cert_hash"]) != hashlib.new(algorithm, certificate.der).digest():
         raise _failure("signing-certificate", "the timestamp's signing-certificate attribute names another certificate")

@@ -1,7 +1,10 @@
 """Trust roots: the public keys a verifier accepts, given by the verifier and never taken from a proof.
 
-File form, JSON: ``{"format": "cuvil-trust-root/1", "grade": ..., "keys": [{"algorithm", "key_id", "public_key"}]}``,
-where ``public_key`` is a SubjectPublicKeyInfo in PEM and ``key_id`` the SHA-256 of its DER.
+Two file forms, both JSON. Version 1: ``{"format": "cuvil-trust-root/1", "grade": ..., "keys": [{"algorithm",
+"key_id", "public_key"}]}``, where ``public_key`` is a SubjectPublicKeyInfo in PEM and ``key_id`` the SHA-256 of its DER.
+Version 2 adds ``roots`` and ``tsa_roots``: ``[{"algorithm", "certificate"}]`` with the root certificate in PEM;
+``crls``: revocation lists in PEM that the verifier has fetched itself; ``keyring``: an embedded signed keyring, or the
+name of its file relative to the trust root.
 """
 
 from __future__ import annotations
@@ -13,14 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.verifier.canonical import Json, MalformedError, expect_list, expect_object, expect_text, strict_json
+from evidence.verifier.crl import read_crl
 from evidence.verifier.der import decode_pem, encode_pem
-from evidence.verifier.errors import UsageError
+from evidence.verifier.errors import CertificateFailure, UsageError
 from evidence.verifier.files import read_small
+from evidence.verifier.keyring import Keyring, read_keyring
 from evidence.verifier.p384 import P384Verifier
 from evidence.verifier.signing import P384, SM2, Verifier, key_id
 from evidence.verifier.sm2 import Sm2Verifier
+from evidence.verifier.x509 import check_root
 
-FORMAT = "cuvil-trust-root/1"
+FORMAT, FORMAT_2 = "cuvil-trust-root/1", "cuvil-trust-root/2"
 TRUST_ROOT_FILE = "trust-root.json"
 DEVELOPMENT = "development"
 _VERIFIERS: dict[str, Callable[[bytes], Verifier]] = {SM2: Sm2Verifier, P384: P384Verifier}
@@ -59,10 +65,19 @@ class TrustedKey:
 
 @dataclass(frozen=True)
 class TrustRoot:
-    """Accepted keys and the grade their owner gives them, for example ``development``."""
+    """What a verifier accepts, and the grade its owner gives it, for example ``development``.
+
+    ``keys``: bare public keys. ``roots`` and ``tsa_roots``: DER of root certificates, for signers and for timestamping
+    authorities. ``crls``: DER of revocation lists. ``keyring``: verified, or ``None``; ``keyring_file`` is its envelope.
+    """
 
     grade: str
     keys: tuple[TrustedKey, ...]
+    roots: tuple[bytes, ...] = ()
+    tsa_roots: tuple[bytes, ...] = ()
+    crls: tuple[bytes, ...] = ()
+    keyring: Keyring | None = None
+    keyring_file: bytes | None = None
 
     def key(self, identifier: str) -> TrustedKey | None:
         """The key with that key id, or ``None``."""
@@ -73,28 +88,95 @@ class TrustRoot:
         keys: list[Json] = [
             {"algorithm": item.algorithm, "key_id": item.key_id, "public_key": item.pem} for item in self.keys
         ]
-        return (json.dumps({"format": FORMAT, "grade": self.grade, "keys": keys}, indent=2) + "\n").encode()
+        body: dict[str, Json] = {"format": FORMAT, "grade": self.grade, "keys": keys}
+        if self.roots or self.tsa_roots or self.crls or self.keyring_file:
+            body["format"] = FORMAT_2
+            body["roots"] = [_root_entry(der) for der in self.roots]
+            body["tsa_roots"] = [_root_entry(der) for der in self.tsa_roots]
+            body["crls"] = [encode_pem("X509 CRL", der) for der in self.crls]
+        if self.keyring_file is not None:
+            body["keyring"] = strict_json(self.keyring_file)
+        return (json.dumps(body, indent=2) + "\n").encode()
 
 
 def load_trust_root(path: Path) -> TrustRoot:
-    """Read a trust root strictly; ``UsageError`` naming file, entry and remedy for anything wrong in it."""
-    data = read_small(path, "trust root", _REMEDY, 1 << 20)
+    """Read a trust root of either version strictly, and verify its keyring with its root keys.
+
+    ``UsageError`` naming file, entry and remedy for anything wrong in it.
+    """
+    data = read_small(path, "trust root", _REMEDY, 4 << 20)
     try:
-        return _parse(strict_json(data))
+        return _parse(strict_json(data), path)
     except UsageError as error:
         raise UsageError(f"{path}: the trust root {error}; restore it from its owner or give another") from None
+    except CertificateFailure as error:
+        raise UsageError(f"{path}: the trust root is not valid: {error}; restore it from its owner") from None
 
 
-def _parse(value: Json) -> TrustRoot:
-    root = expect_object(value, "object", ("format", "grade", "keys"))
-    if root["format"] != FORMAT:
-        raise MalformedError(f"format is not {FORMAT!r}")
+def _root_entry(der: bytes) -> Json:
+    return {"algorithm": check_root(der).verifier.algorithm, "certificate": encode_pem("CERTIFICATE", der)}
+
+
+def _parse(value: Json, path: Path) -> TrustRoot:
+    root = expect_object(
+        value,
+        "object",
+        ("format", "grade", "keys"),
+        ("roots", "tsa_roots", "crls", "keyring") if _second(value) else (),
+    )
+    if root["format"] not in (FORMAT, FORMAT_2):
+        raise MalformedError(f"format is not {FORMAT!r} or {FORMAT_2!r}")
     keys = tuple(_parse_key(item, f"keys[{index}]") for index, item in enumerate(expect_list(root["keys"], "keys")))
-    if not keys:
+    roots, tsa_roots = _parse_roots(root, "roots"), _parse_roots(root, "tsa_roots")
+    if not keys and not roots:
         raise MalformedError("keys is empty")
     if len({item.spki for item in keys}) != len(keys):
         raise MalformedError("keys holds one key twice")
-    return TrustRoot(expect_text(root["grade"], "grade"), keys)
+    crls = tuple(_parse_pem(item, f"crls[{i}]", "X509 CRL") for i, item in enumerate(_list(root, "crls")))
+    for der in crls:
+        read_crl(der)
+    envelope = _keyring_bytes(root.get("keyring"), path)
+    root_keys = [check_root(der).spki for der in roots] or [item.spki for item in keys]
+    keyring = None if envelope is None else read_keyring(envelope, root_keys)
+    return TrustRoot(expect_text(root["grade"], "grade"), keys, roots, tsa_roots, crls, keyring, envelope)
+
+
+def _second(value: Json) -> bool:
+    return isinstance(value, dict) and value.get("format") == FORMAT_2
+
+
+def _list(root: dict[str, Json], name: str) -> list[Json]:
+    return expect_list(root[name], name) if name in root else []
+
+
+def _parse_roots(root: dict[str, Json], name: str) -> tuple[bytes, ...]:
+    found = []
+    for index, value in enumerate(_list(root, name)):
+        where = f"{name}[{index}]"
+        item = expect_object(value, where, ("algorithm", "certificate"))
+        der = _parse_pem(item["certificate"], f"{where}.certificate", "CERTIFICATE")
+        if check_root(der).verifier.algorithm != item["algorithm"]:
+            raise MalformedError(f"{where}.algorithm is not that of its certificate")
+        found.append(der)
+    if len(set(found)) != len(found):
+        raise MalformedError(f"{name} holds one certificate twice")
+    return tuple(found)
+
+
+def _parse_pem(value: Json, where: str, wanted: str) -> bytes:
+    label, der = decode_pem(expect_text(value, where))
+    if label != wanted:
+        raise MalformedError(f"{where} is a {label} block, not a {wanted} one")
+    return der
+
+
+def _keyring_bytes(value: Json, path: Path) -> bytes | None:
+    """The keyring's envelope: embedded, or read from the named file beside the trust root."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return (json.dumps(value, indent=2, ensure_ascii=True) + "\n").encode("ascii")
+    return read_small(path.parent / expect_text(value, "keyring"), "keyring", "restore it from its owner", 4 << 20)
 
 
 def _parse_key(value: Json, where: str) -> TrustedKey:

@@ -124,7 +124,9 @@ def _build(leaf: Certificate, others: Sequence[Certificate], roots: Sequence[Cer
         issuer = _issuer_among(last, [item for item in others if item not in path])
         if issuer is None:
             raise CertificateFailure(
-                "unknown-key", "unknown-root", f"{last.label} was issued by an authority that the trust root does not have"
+                "unknown-key",
+                "unknown-root",
+                f"{last.label} was issued by an authority that the trust root does not have",
             )
         path.append(issuer)
         if issuer.self_issued:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from compiler_kernels.ir.symbols import Bound
 from compiler_kernels.policy.approvals import Approvals
+from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.model import ModelIdentity
@@ -24,6 +25,7 @@ from compiler_kernels.policy.section import Section
 from compiler_kernels.policy.shapes import SHAPES_DESCRIPTION, Shapes
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
+from compiler_kernels.policy.timestamp import TimestampAuthority
 
 SCHEMA_VERSION: Final = 1
 LAST_EPOCH: Final = 253402300799
@@ -49,7 +51,11 @@ class Policy(Section):
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")
     approvals: Approvals | None = Field(default=None, description="Who must approve a release; nobody if absent.")
+    timestamp: TimestampAuthority | None = Field(
+        default=None, description="The authority that stamps a release (RFC 3161)."
+    )
     sbom: Sbom | None = Field(default=None, description="Statements in and gates over the bill of materials.")
+    audit: Audit | None = Field(default=None, description="What the audit log must record.")
     clauses: Clauses | None = Field(default=None, description="Clauses that a release must answer.")
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
         default=None,

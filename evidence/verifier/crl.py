@@ -65,7 +65,7 @@ class RevocationList:
 
 @lru_cache(maxsize=64)
 def read_crl(der: bytes) -> RevocationList:
-    """Read one list; ``CertificateFailure`` (``certificate-revoked``, reason ``crl-malformed``) when it breaks a rule."""
+    """Read one list; ``CertificateFailure`` (``certificate-revoked``, ``crl-malformed``) when it breaks a rule."""
     try:
         return _read(der)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError):
@@ -127,7 +127,7 @@ def check_revocation(
     stamped: bool,
     self_timed: bool = False,
 ) -> tuple[bytes, ...]:
-    """DER of every list of ``issuer`` that was consulted; ``CertificateFailure`` when ``subject`` is not good at ``at``.
+    """DER of every list of ``issuer`` consulted; ``CertificateFailure`` when ``subject`` is not good at ``at``.
 
     Reasons: ``crl-absent``, ``crl-stale``, ``crl-wrong-issuer`` (right name, other key), ``crl-malformed``, or that of
     the revocation.

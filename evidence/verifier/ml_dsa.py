@@ -1,4 +1,4 @@
-"""ML-DSA-65 (FIPS 204), the optional third signature: verification where the system's libcrypto has it (OpenSSL 3.5)."""
+"""ML-DSA-65 (FIPS 204), the optional third signature: verified where libcrypto has it (OpenSSL 3.5 or later)."""
 
 from __future__ import annotations
 

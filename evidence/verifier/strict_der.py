@@ -31,7 +31,7 @@ def parse(kind: type[T], data: bytes, what: str, *, again: bool = True) -> T:
     """
     check_der(data, what)
     try:
-        value = kind.load(data, strict=True)
+        value: T = kind.load(data, strict=True)
         encoded = kind.load(data, strict=True).dump(force=True) if again else data
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, RecursionError):
         raise MalformedError(f"{what} cannot be parsed") from None

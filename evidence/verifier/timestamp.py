@@ -243,7 +243,7 @@ def _path(
 def _check_name(stated: Any, certificate: Certificate) -> None:
     if isinstance(stated, core.Void):
         return
-    # The field is EXPLICIT; its inner value is a GeneralName, itself an explicitly tagged Name (RFC 3161 section 2.4.2).
+    # A GeneralName holds its Name under an explicit tag (RFC 3161 section 2.4.2).
     name = stated.chosen.untag().dump() if stated.name == "directory_name" else b""
     if name != certificate.subject:
         raise _failure("tsa-name", f"the timestamp names another authority than {certificate.label}")

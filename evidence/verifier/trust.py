@@ -1,7 +1,7 @@
 """Trust roots: the public keys a verifier accepts, given by the verifier and never taken from a proof.
 
 Two file forms, both JSON. Version 1: ``{"format": "cuvil-trust-root/1", "grade": ..., "keys": [{"algorithm",
-"key_id", "public_key"}]}``, where ``public_key`` is a SubjectPublicKeyInfo in PEM and ``key_id`` the SHA-256 of its DER.
+"key_id", "public_key"}]}``; ``public_key`` is a SubjectPublicKeyInfo in PEM and ``key_id`` the SHA-256 of its DER.
 Version 2 adds ``roots`` and ``tsa_roots``: ``[{"algorithm", "certificate"}]`` with the root certificate in PEM;
 ``crls``: revocation lists in PEM that the verifier has fetched itself; ``keyring``: an embedded signed keyring, or the
 name of its file relative to the trust root.
@@ -68,7 +68,7 @@ class TrustRoot:
     """What a verifier accepts, and the grade its owner gives it, for example ``development``.
 
     ``keys``: bare public keys. ``roots`` and ``tsa_roots``: DER of root certificates, for signers and for timestamping
-    authorities. ``crls``: DER of revocation lists. ``keyring``: verified, or ``None``; ``keyring_file`` is its envelope.
+    authorities. ``crls``: DER of revocation lists. ``keyring``: verified, or ``None``; ``keyring_file``: its envelope.
     """
 
     grade: str

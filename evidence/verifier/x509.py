@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from evidence.verifier.certificate import PATH, Certificate, check_signature, read_certificate
 from evidence.verifier.crl import check_revocation, read_crl
@@ -87,7 +88,7 @@ def verify_chain(
             _check_authority(certificate, depth)
         _check_validity(certificate, at)
     consulted: list[bytes] = []
-    for subject, issuer in zip(path, path[1:], strict=False):
+    for subject, issuer in pairwise(path):
         if require_crls or any(_is_list_of(der, issuer) for der in crls):
             consulted += check_revocation(
                 subject, issuer, crls, at, stamped=stamped, self_timed=purpose == TIME_STAMPING
@@ -155,7 +156,7 @@ def _signs_itself(certificate: Certificate) -> bool:
 
 
 def _issuer_among(subject: Certificate, candidates: Sequence[Certificate]) -> Certificate | None:
-    """The candidate that issued ``subject``; ``None`` when no name matches, ``CertificateFailure`` when only names do."""
+    """The candidate that issued ``subject``; ``None`` when no name matches; raises when only names do."""
     named = [item for item in candidates if item.subject == subject.issuer]
     if not named:
         return None
@@ -217,7 +218,7 @@ def _check_purpose(path: Sequence[Certificate], purpose: str) -> None:
         raise CertificateFailure("certificate-purpose", "key-usage", f"{leaf.label} is an authority, not a signer")
     if "digital_signature" not in leaf.usage:
         raise CertificateFailure("certificate-purpose", "key-usage", f"{leaf.label} is not for digital signatures")
-    if leaf.purposes != {purpose}:
+    if leaf.purposes != frozenset((purpose,)):
         issued = ", ".join(sorted(PURPOSES.get(oid, oid) for oid in leaf.purposes or ())) or "no stated purpose"
         raise CertificateFailure(
             "certificate-purpose", "purpose", f"{leaf.label} is issued for {issued}, not for {wanted} alone"

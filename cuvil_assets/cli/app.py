@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cuvil_assets.cli.audit_app import add_audit
+from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
 
 app = typer.Typer(
@@ -19,7 +21,9 @@ app = typer.Typer(
 )
 keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
+add_keys(keys_app)
 add_commands(app)
+add_audit(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -185,6 +189,23 @@ def sbom(
     from cuvil_assets.cli import sbom as command
 
     command.run(engine, output, soup, syft, json)
+
+
+@app.command()
+def gap(
+    place: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PLACE]", help="An engine or its folder; only the table if absent.", show_default=False
+        ),
+    ] = None,
+    lang: Annotated[str, typer.Option(metavar="LANGUAGE", help="en or zh.")] = "en",
+    json: Json = False,
+) -> None:
+    """Show which clauses of laws, guidance and standards an engine's evidence answers."""
+    from cuvil_assets.cli import gap as command
+
+    command.run(place, lang, json)
 
 
 @app.command()

@@ -52,8 +52,8 @@ def licence_of(name: str, properties: dict[str, str]) -> Licence | None:
 
 
 def _field(name: str, key: str) -> str | None:
-    metadata = importlib.metadata.metadata(name)
-    return metadata[key] if key in metadata else None
+    found = importlib.metadata.metadata(name).get_all(key)
+    return str(found[0]) if found else None
 
 
 def _texts(name: str) -> tuple[bytes, ...]:

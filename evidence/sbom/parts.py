@@ -21,8 +21,8 @@ class Licence:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of the texts in a release: ``licences/<first 32 digits of the SHA-256>.txt``."""
-        return tuple(f"licences/{hashlib.sha256(text).hexdigest()[:32]}.txt" for text in self.texts)
+        """Names of the texts in a release: ``licences/<SHA-256>.txt``."""
+        return tuple(f"licences/{hashlib.sha256(text).hexdigest()}.txt" for text in self.texts)
 
 
 @dataclass(frozen=True)

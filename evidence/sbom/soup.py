@@ -1,8 +1,8 @@
 """The SOUP list: components of others in the engine, with what IEC 62304 asks to be recorded of each.
 
 Title, manufacturer and unique designator (8.1.2) come from the bill of materials; functional and performance
-requirements (5.3.3), needed hardware and software (5.3.4), safety class (4.3) and the evaluation of the published anomaly
-list (7.1.3) are statements of the manufacturer, taken from the policy's ``sbom.soup``. A record nobody has made is an
+requirements (5.3.3), needed hardware and software (5.3.4), safety class (4.3) and the evaluation of published anomalies
+(7.1.3) are statements of the manufacturer, taken from the policy's ``sbom.soup``. A record nobody has made is an
 empty cell, which ``findings`` names; it is never filled with a guess.
 """
 

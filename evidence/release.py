@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,22 @@ from evidence.delivered import Delivered
 from evidence.intoto import intoto_lines
 from evidence.log import Log
 from evidence.release_gate import check_demands, listed_approvals
-from evidence.signing_keys import SigningKeys, Stamper, created_now, sign
+from evidence.signing_keys import SigningKeys, Stamper, created_now, material_of, sign
 from evidence.verifier.canonical import Json, MalformedError, expect_map, strict_json
 from evidence.verifier.chain import read_chain
-from evidence.verifier.digests import digest_bytes
+from evidence.verifier.digests import digest_bytes, digest_file
 from evidence.verifier.dsse import read_envelope
-from evidence.verifier.errors import UsageError
+from evidence.verifier.errors import UsageError, VerificationFailed
 from evidence.verifier.files import write_new
 from evidence.verifier.log import BUILD, RELEASE, encode_entry
 from evidence.verifier.release import verify_release
 from evidence.verifier.release_statement import RELEASE_SUFFIX, LogEntry, Part, ReleaseStatement
-from evidence.verifier.report import VerifyReport
-from evidence.verifier.signing import REQUIRED_ALGORITHMS
+from evidence.verifier.report import OK, Checks, VerifyReport
+from evidence.verifier.signing import REQUIRED_ALGORITHMS, key_id
 from evidence.verifier.statement import Statement, read_statement
 from evidence.verifier.subjects import Subject, subject_of
-from evidence.verifier.trust import default_home
-from evidence.verifier.verify import verify_engine
+from evidence.verifier.trust import TrustedKey, default_home, default_trust_root, load_trust_root
+from evidence.verifier.verify import check_build_proof
 
 Progress = Callable[[str], None]
 
@@ -90,8 +90,7 @@ def release(
     delivered = Delivered(engine)
     progress("build proof")
     proof = delivered.proof()
-    verify_engine(engine, None, trust_root).raise_if_failed()
-    build = read_statement(read_envelope(proof).payload)
+    build = _build(delivered, proof, keys, trust_root)
     policy = _policy(policy_json, build)
     draft = _Draft({})
     subject = draft.add(engine.name, delivered.read(engine.name))
@@ -141,6 +140,7 @@ def release(
         clauses=clauses,
         log=entry,
         stamped=stamp is not None,
+        material=material_of(keys).digest,
         created=created,
         created_source=source,
     )
@@ -158,6 +158,20 @@ def release(
         keys.signers,
     )
     return Released(output, (*sorted(draft.files), name), report)
+
+
+def _build(delivered: Delivered, proof: bytes, keys: SigningKeys, trust_root: Path | None) -> Statement:
+    """The build's statement, once its proof holds. Keys of the release count; their certificates are judged later."""
+    root = load_trust_root(trust_root or default_trust_root())
+    known = {item.key_id for item in root.keys}
+    own = tuple(TrustedKey(item.algorithm, item.spki) for item in keys.signers if key_id(item.spki) not in known)
+    checks = Checks()
+    digests = digest_file(delivered.engine)
+    check_build_proof(checks, delivered.engine.name, digests, proof, replace(root, keys=root.keys + own))
+    for item in checks.items:
+        if item.status != OK:
+            raise VerificationFailed("build-proof", f"{delivered.proof_name}: {item.name}: {item.sentence}")
+    return read_statement(read_envelope(proof).payload)
 
 
 def _policy(data: bytes, build: Statement) -> dict[str, Any]:

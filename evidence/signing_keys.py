@@ -24,7 +24,7 @@ from evidence.sm2 import Sm2Signer
 from evidence.verifier import dsse
 from evidence.verifier.dsse import Envelope
 from evidence.verifier.errors import UsageError
-from evidence.verifier.signers import certificate_key, sorted_material
+from evidence.verifier.signers import Material, certificate_key, sorted_material
 from evidence.verifier.signing import Signer, key_id
 from evidence.verifier.timestamp import imprint_of
 
@@ -93,8 +93,13 @@ def sign(payload: bytes, keys: SigningKeys, stamp: Stamper | None = None) -> Env
     """An envelope over ``payload`` with the certificates its keys need, and a timestamp over the signatures."""
     envelope = dsse.sign(payload, keys.signers)
     tokens = [stamp(imprint_of(item.value for item in envelope.signatures))] if stamp else []
-    certificates, crls = needed(keys)
-    return replace(envelope, verification_material=sorted_material(certificates, crls, tokens).to_json())
+    material = replace(material_of(keys), timestamps=tuple(tokens))
+    return replace(envelope, verification_material=material.to_json())
+
+
+def material_of(keys: SigningKeys) -> Material:
+    """The certificates and CRLs that will lie beside the signatures of ``keys``."""
+    return sorted_material(*needed(keys))
 
 
 def needed(keys: SigningKeys) -> tuple[list[bytes], list[bytes]]:

@@ -35,15 +35,11 @@ def add_commands(app: typer.Typer) -> None:
 
 def approve(
     engine: EngineFile,
-    role: Annotated[
-        str, typer.Option(metavar="ROLE", help="developer, tester or quality.", show_default=False)
-    ],
+    role: Annotated[str, typer.Option(metavar="ROLE", help="developer, tester or quality.", show_default=False)],
     person: Annotated[
         str, typer.Option(metavar="NAME", help="Who approves, as the keyring writes it.", show_default=False)
     ],
-    key: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="That person's key folder.", show_default=False)
-    ],
+    key: Annotated[Path, typer.Option(metavar="FOLDER", help="That person's key folder.", show_default=False)],
     statement: Annotated[
         str, typer.Option(metavar="TEXT", help="What the person declares, if not the sentence of the role.")
     ] = "",

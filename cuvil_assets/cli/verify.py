@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from compiler_kernels.errors import UsageError
-from cuvil_assets.cli.outcome import print_json
-from evidence.keys import default_trust_root
+from compiler_kernels.stage import Json
+from cuvil_assets import audit
+from cuvil_assets.cli.outcome import note, print_json
+from evidence.keys import default_home, default_trust_root
 from evidence.verifier.release import is_release, verify_release
 from evidence.verifier.report import VerifyReport
 from evidence.verifier.verify import verify_engine
@@ -29,10 +31,13 @@ def run(engine: Path, proof: Path | None, trust_root: Path | None, this_device: 
         if release
         else verify_engine(engine, proof, trust_root)
     )
+    remark = _record(report, engine, "release" if release else "engine")
     if as_json:
         first = {} if report.ok else {"error": "VerificationFailed", "check": _first(report)}
-        print_json({**report.to_json(), **first})
+        print_json({**report.to_json(), **first, **({"audit": remark} if remark else {})})
         return 0 if report.ok else 1
+    if remark:
+        note(remark)
     for item in report.checks:
         print(f"{item.status:12} {item.name:24} {item.sentence}")
     print(f"trust: {report.trust}" + (f" (grade {report.trust_grade})" if report.trust == "given" else ""))
@@ -41,5 +46,20 @@ def run(engine: Path, proof: Path | None, trust_root: Path | None, this_device: 
     return 0
 
 
+def _record(report: VerifyReport, subject: Path, what: str) -> str:
+    """Put the verification into the audit log: what by which name and digest, and how it ended."""
+    fields: dict[str, Json] = {
+        what: subject.name,
+        "outcome": "verified" if report.ok else "failed",
+        "check": _first(report),
+        "trust": report.trust,
+        "trust_grade": report.trust_grade,
+    }
+    digest = audit.digest_of(subject)
+    if digest:
+        fields[f"{what}_sha3_512"] = digest
+    return audit.record(default_home(), "verify", fields)
+
+
 def _first(report: VerifyReport) -> str:
-    return next((item.name for item in report.checks if item.status != "ok"), "")
+    return next((item.name for item in (*report.failures, *report.checks) if item.status != "ok"), "")

@@ -111,7 +111,7 @@ class VerifyReport:
     def raise_if_failed(self) -> None:
         """Raise ``VerificationFailed`` (exit code 1) named after the first failed check."""
         if not self.ok:
-            first = next(item for item in self.checks if item.status != OK)
+            first = next(iter(self.failures), None) or next(item for item in self.checks if item.status != OK)
             raise VerificationFailed(first.name, f"{self.engine}: {first.sentence}")
 
 

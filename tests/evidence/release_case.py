@@ -6,15 +6,18 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evidence_samples import SOURCES, stage_results
+from release_people import Organisation
 
 from compiler_kernels.policy import load_policy
 from compiler_kernels.stage import Artifact, StageResult, sha3_512_hex
+from evidence.approve import approve
 from evidence.build_proof import build_proof
-from evidence.keys import KeySet
+from evidence.release import release
+from evidence.signing_keys import SigningKeys
 from evidence.verifier.release import verify_release
 from evidence.verifier.report import VerifyReport
 
@@ -36,7 +39,7 @@ class Built:
 
 
 def build_at(
-    folder: Path, keys: KeySet, policy: bytes, content: bytes = b"\x7fELF engine", version: str = "1"
+    folder: Path, keys: SigningKeys, policy: bytes, content: bytes = b"\x7fELF engine", version: str = "1"
 ) -> Built:
     """Write a small complete build into ``folder``, signed by ``keys``; other ``content`` gives another chain."""
     folder.mkdir(parents=True)
@@ -63,6 +66,62 @@ def build_at(
     (folder / f"{STEM}.proof.json").write_bytes(proof.principal.data)
     (folder / f"{STEM}.equivalence.json").write_bytes(b"{}")
     return Built(folder / engine.name, policy, canonical)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A release with its people, and the trust root an auditor has."""
+
+    folder: Path
+    trust_root: Path
+    built: Built
+    org: Organisation
+    keys: dict[str, SigningKeys]
+
+    def at(self, folder: Path) -> Case:
+        return replace(self, folder=folder)
+
+    @property
+    def other_certificates(self) -> dict[str, bytes]:
+        """Certificates that are valid and that this release does not need."""
+        return {"root": self.org.roots[0].certificate, "stranger": self.keys["Tess"].certificates[0]}
+
+
+FULL = "equivalence, intoto, sbom, approvals, timestamp"
+PEOPLE = {"Dora": "developer", "Tess": "tester", "Quentin": "quality"}
+
+
+def approve_as(built: Built, person: str, keys: SigningKeys, role: str | None = None) -> Path:
+    """Approve and lay the approval beside the engine."""
+    made = approve(built.engine, role or PEOPLE[person], person, keys)
+    path = built.engine.with_name(made.name)
+    path.write_bytes(made.data)
+    return path
+
+
+def make_full(folder: Path) -> Case:
+    """The whole way: build, SBOM, three approvals, timestamped release."""
+    folder.mkdir(parents=True, exist_ok=True)
+    org = Organisation(folder)
+    keys = {"Berta": org.person("Berta", "builder"), "Device": org.person("Device", "device")}
+    keys |= {person: org.person(person, role) for person, role in PEOPLE.items()}
+    built = build_at(folder / "build", keys["Berta"], policy_text(FULL))
+    add_sbom(built)
+    for person in PEOPLE:
+        approve_as(built, person, keys[person])
+    trust_root = org.trust_root()
+    output = folder / "release"
+    release(
+        built.engine,
+        output,
+        built.policy_json,
+        keys["Berta"],
+        policy_yaml=built.policy_yaml,
+        trust_root=trust_root,
+        home=folder,
+        stamp=org.tsa.stamp,
+    )
+    return Case(output, trust_root, built, org, keys)
 
 
 def add_sbom(built: Built) -> None:

@@ -12,15 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from asn1crypto import x509 as asn1
-
 from evidence.verifier.canonical import Json, MalformedError, canonical_bytes, expect_list, expect_object, strict_base64
 from evidence.verifier.canonical import expect_text as text
+from evidence.verifier.certificate import read_certificate
 from evidence.verifier.dsse import Envelope
 from evidence.verifier.errors import CertificateFailure, UsageError, VerificationFailed
 from evidence.verifier.public_keys import verifier_of
 from evidence.verifier.signing import ML_DSA_65, P384, REQUIRED_ALGORITHMS, SM2, Verifier, key_id
-from evidence.verifier.strict_der import parse
 from evidence.verifier.trust import TrustedKey, TrustRoot
 from evidence.verifier.x509 import verify_chain
 
@@ -114,9 +112,8 @@ def stated_time(value: str) -> datetime:
 
 
 def certificate_key(der: bytes) -> bytes:
-    """SubjectPublicKeyInfo DER of a certificate; ``MalformedError`` when it is not strict DER of one."""
-    certificate = parse(asn1.Certificate, der, "a certificate")
-    return bytes(certificate["tbs_certificate"]["subject_public_key_info"].dump())
+    """SubjectPublicKeyInfo DER of a certificate; ``CertificateFailure`` when it breaks a rule."""
+    return read_certificate(der).spki
 
 
 def find_keys(envelope: Envelope, root: TrustRoot, certificates: Sequence[bytes]) -> list[SignerKey]:

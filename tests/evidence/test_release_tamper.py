@@ -57,7 +57,7 @@ def test_the_release_is_good_before_anything_is_changed(own: Case) -> None:
 def test_a_flipped_bit_anywhere_is_caught(own: Case) -> None:
     draw = random.Random(5)
     names = files_of(own.folder)
-    for number in range(120):
+    for number in range(90):
         name = names[number % len(names)] if number % 3 else RELEASE
         path = own.folder / name
         data = path.read_bytes()
@@ -133,7 +133,8 @@ def test_every_file_removed_renamed_swapped_or_linked(
     change: Callable[[Path, str, str], None], full_release: Case, tmp_path: Path
 ) -> None:
     names = files_of(full_release.folder)
-    for index, name in enumerate(names):
+    first = CHANGES.index(change)
+    for index, name in list(enumerate(names))[first % 3 :: 1 if change is removed else 3]:
         folder = copy_of(full_release.folder, tmp_path / str(index) / "release")
         change(folder, name, names[index - 1])
         found = failed(checked(folder, full_release.trust_root))

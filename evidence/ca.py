@@ -1,7 +1,8 @@
 """A small certificate authority in files: root and issuing authority for SM2 and P-384, keys of persons, keyring.
 
 Under ``$CUVIL_HOME/keys/ca`` (mode 0700): ``root.*`` and ``issuing.*`` (keys, certificates, lists), ``issued/NAME/``
-with one key pair per algorithm, ``register.json`` (who has which key, what was revoked), ``keyring.json``,
+with one key pair, certificate, chain and copies of the lists per algorithm, ``register.json`` (who has which key, what
+was revoked), ``keyring.json``,
 ``tsa-roots/*.pem`` (added by hand), and ``trust-root.json`` to hand out. Its grade is ``development``: root and issuing
 keys lie in files of one machine. Certificates, lists and keyring can be made elsewhere with
 ``evidence.certificates`` and any ``Signer``.
@@ -200,6 +201,8 @@ class Authority:
                     Profile(person, now, last, purpose=purpose), signer.spki, self._signer("issuing", algorithm), issuer
                 )
                 replace_file(draft / f"{STEMS[algorithm]}.cert.pem", encode_pem("CERTIFICATE", der).encode())
+                chain = encode_pem("CERTIFICATE", issuer.der)
+                replace_file(draft / f"{STEMS[algorithm]}.chain.pem", chain.encode())
                 name = name or f"{role}-{key_id(signer.spki)[:8]}"
             draft.rename(issued / name)
         finally:
@@ -255,6 +258,16 @@ class Authority:
                     entries,
                 )
                 replace_file(self.folder / f"{level}.{STEMS[algorithm]}.crl.pem", encode_pem("X509 CRL", der).encode())
+        self._hand_out_crls()
+
+    def _hand_out_crls(self) -> None:
+        """Copies of the current lists beside every set of keys in use, where signing looks for them."""
+        for item in self.register.issued:
+            folder = self.folder / "issued" / item.name
+            for algorithm in (a for a in REQUIRED_ALGORITHMS if (folder / f"{STEMS[a]}.cert.pem").exists()):
+                for level in ("root", "issuing"):
+                    name = f"{level}.{STEMS[algorithm]}.crl.pem"
+                    replace_file(folder / name, (self.folder / name).read_bytes())
 
     def _write_trust_root(self) -> None:
         entries = tuple(entry for item in self.register.issued for entry in self._entries(item))

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 from asn1crypto import cms, core, tsp
 
@@ -19,6 +20,15 @@ from evidence.verifier.timestamp import Timestamp, read_timestamp
 _MAX_ANSWER = 1 << 18
 _QUERY, _REPLY = "application/timestamp-query", "application/timestamp-reply"
 _CLOCK_TOLERANCE = timedelta(minutes=10)
+
+
+class _Response(core.Sequence):  # type: ignore[misc]
+    """TimeStampResp with the token optional, as RFC 3161 section 2.4.2 has it; asn1crypto's own class requires it."""
+
+    _fields: ClassVar[list[Any]] = [
+        ("status", tsp.PKIStatusInfo),
+        ("time_stamp_token", cms.ContentInfo, {"optional": True}),
+    ]
 
 
 def request_der(imprint: bytes, nonce: int, policy_oid: str | None = None) -> bytes:
@@ -39,12 +49,14 @@ def token_of(response: bytes) -> bytes:
     The set of certificates is put in the order of DER, which some authorities do not keep; nothing signs that order.
     """
     try:
-        answer = tsp.TimeStampResp.load(response, strict=True)
+        answer = _Response.load(response, strict=True)
         status = answer["status"]
         if status["status"].native not in ("granted", "granted_with_mods"):
             texts = [] if isinstance(status["status_string"], core.Void) else status["status_string"].native
             said = "; ".join([str(status["status"].native), *(str(text) for text in texts)])
             raise UsageError(f"it refused: {' '.join(said.split())[:200]}")
+        if isinstance(answer["time_stamp_token"], core.Void):
+            raise UsageError("its answer holds no token")
         token: bytes = answer["time_stamp_token"].dump()
         certificates = answer["time_stamp_token"]["content"]["certificates"]
         parts = [] if isinstance(certificates, core.Void) else [item.dump() for item in certificates]

@@ -179,7 +179,7 @@ def check_signature(signer: Certificate, algorithm: str, message: bytes, signatu
         raise CertificateFailure(
             PATH,
             "sm2-without-identity",
-            f"{where} is signed over SM3 of its bytes without the signer's identity (OpenSSL without distid); "
+            f"{where} is signed without the signer's SM2 identity (OpenSSL without distid); "
             "issue it again with the identity 1234567812345678",
         )
     raise CertificateFailure(PATH, "signature", f"{where} is not signed by the key of {signer.label}")

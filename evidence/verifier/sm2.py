@@ -86,9 +86,14 @@ class Sm2Verifier:
         return self._crypto.sm2_verify(self.spki, SM2_ID, message, signature)
 
     def verifies_without_identity(self, message: bytes, signature: bytes) -> bool:
-        """Whether ``signature`` is over SM3(message) alone, without the identity: a common mistake, never accepted."""
+        """Whether ``signature`` was made without an identity: a common mistake, never accepted.
+
+        OpenSSL without distid does it in two ways: SM3(message) alone, and with the hash Z of an empty identity.
+        """
         try:
             decode_signature(signature, ORDER)
         except MalformedError:
             return False
+        if self._crypto.sm2_verify(self.spki, b"", message, signature):
+            return True
         return self._crypto.sm2_verify_digest(self.spki, self._crypto.sm3(message), signature)

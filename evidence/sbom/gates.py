@@ -9,7 +9,7 @@ from compiler_kernels.errors import RefusedError
 from compiler_kernels.policy.sbom import Sbom
 from evidence.sbom.parts import LINKED, Part
 
-_EXACT = re.compile(r"v?[0-9]+(\.[0-9]+)+([.+~-][0-9A-Za-z.+~-]+)?|[0-9a-f]{40}")
+_EXACT = re.compile(r"v?\d+(\.\d+)+((a|b|rc)\d+)?(\.(post|dev)\d+)?([+~-][0-9A-Za-z.+~-]+)?|[0-9a-f]{40}")
 _WORDS = re.compile(r"[A-Za-z0-9.+-]+")
 
 
@@ -21,7 +21,7 @@ def check_gates(parts: Sequence[Part], gates: Sbom) -> None:
 
 def refused(parts: Sequence[Part], gates: Sbom) -> Iterator[str]:
     """Every refusal, one sentence each."""
-    linked = [part for part in parts if part.group == LINKED]
+    linked = [part for part in parts if part.group == LINKED and part.ref != "engine"]
     unknown = sorted((set(gates.end_of_support) | set(gates.soup)) - {part.name for part in linked if not part.own})
     if unknown:
         others = ", ".join(sorted(part.name for part in linked if is_soup(part))) or "none"

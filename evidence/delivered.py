@@ -41,6 +41,11 @@ class Delivered:
         """The approvals that are there."""
         return sorted(path.name for path in self.engine.parent.glob(f"{self.stem}.approval-*.json"))
 
+    def licences(self) -> dict[str, bytes]:
+        """Licence texts beside the engine (``licences/*.txt``, which `cuvil sbom` writes), by relative name."""
+        paths = sorted((self.engine.parent / "licences").glob("*.txt"))
+        return {f"licences/{path.name}": read_small(path, "licence text", "make the SBOM again") for path in paths}
+
     def read(self, name: str) -> bytes:
         """Bytes of a file beside the engine."""
         return read_small(self.engine.with_name(name), "file", "restore it, or build again")

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from compiler_kernels.policy import policy_from_json
 from evidence.bundle import VERIFIER_NAME, verifier_zipapp
+from evidence.clauses.check import check_clauses
 from evidence.delivered import Delivered
 from evidence.intoto import intoto_lines
 from evidence.log import Log
 from evidence.release_gate import check_demands, listed_approvals
 from evidence.signing_keys import SigningKeys, Stamper, created_now, material_of, sign
-from evidence.verifier.canonical import Json, MalformedError, expect_map, strict_json
+from evidence.verifier.canonical import Json, MalformedError, expect_map, signable, strict_json
 from evidence.verifier.chain import read_chain
 from evidence.verifier.digests import digest_bytes, digest_file
 from evidence.verifier.dsse import read_envelope
@@ -71,14 +73,13 @@ def release(
     home: Path | None = None,
     stamp: Stamper | None = None,
     extra: Mapping[str, bytes] | None = None,
-    clauses: Mapping[str, Json] | None = None,
     environment: Mapping[str, str] | None = None,
     progress: Progress = lambda step: None,
 ) -> Released:
     """Write the release of ``engine`` to the new folder ``output``.
 
     ``policy_json``: the canonical policy of the build (its digest is in the proof). ``stamp``: gives an RFC 3161 token
-    for an imprint. ``extra``: further files by relative name (licences, proof.html). ``home`` holds the log.
+    for an imprint. ``extra``: further files by relative name. ``home`` holds the log.
     Raises ``RefusedError`` for a part or approval the policy demands and that is missing, ``VerificationFailed`` when
     the build proof or the finished release does not hold, ``UsageError`` for a file that is missing or an output that
     exists.
@@ -118,7 +119,7 @@ def release(
         draft.add(f"{delivered.stem}.policy.yaml", policy_yaml)
     draft.add("verify.sh", Path(__file__).with_name("data").joinpath("verify.sh").read_bytes())
     draft.add(VERIFIER_NAME, verifier_zipapp())
-    for name, data in (extra or {}).items():
+    for name, data in {**delivered.licences(), **(extra or {})}.items():
         draft.add(name, data)
     progress("signatures" + (" and timestamp" if stamp else ""))
     created, source = created_now(os.environ if environment is None else environment)
@@ -137,13 +138,14 @@ def release(
         approvals=tuple(item.entry for item in approvals),
         demanded=tuple(demanded),
         policy=Part(policy_part.name, policy_part.sha3_512, ""),
-        clauses=clauses,
+        clauses=None,
         log=entry,
         stamped=stamp is not None,
         material=material_of(keys).digest,
         created=created,
         created_source=source,
     )
+    statement = replace(statement, clauses=_clauses(engine, policy_json, statement))
     signed = sign(statement.encode(), keys, stamp).encode()
     name = delivered.stem + RELEASE_SUFFIX
     progress("verification")
@@ -181,6 +183,15 @@ def _policy(data: bytes, build: Statement) -> dict[str, Any]:
         return expect_map(strict_json(data), "the policy")
     except MalformedError as error:
         raise UsageError(f"the policy {error}; build again") from None
+
+
+def _clauses(engine: Path, policy_json: bytes, statement: ReleaseStatement) -> dict[str, Json]:
+    """Which clauses the release answers; ``RefusedError`` for one that the policy requires and that is open."""
+    policy = policy_from_json(policy_json)
+    said = expect_map(strict_json(statement.encode()), "the statement")
+    report = check_clauses(engine, policy, {"release": {key: said[key] for key in ("subject", "predicate")}})
+    report.require(policy)
+    return expect_map(signable(report.to_json()), "clauses")
 
 
 def _append(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from compiler_kernels.errors import UsageError
-from compiler_kernels.policy import load_policy
+from compiler_kernels.policy import load_policy, policy_from_json
+from compiler_kernels.stage import Json
+from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
@@ -20,16 +22,20 @@ from evidence import release as releasing
 from evidence.delivered import Delivered
 from evidence.page import proof_page
 from evidence.signing_keys import SigningKeys, Stamper, load_signing_keys
-from evidence.stamping import request_of, token_of
+from evidence.timestamping import request_der, request_timestamp, token_of
 from evidence.verifier.canonical import MalformedError
 from evidence.verifier.dsse import read_envelope
+from evidence.verifier.errors import UsageError
 from evidence.verifier.statement import Statement, read_statement
+from evidence.verifier.trust import default_trust_root, load_trust_root
 
 
 def approve(engine: Path, role: str, person: str, key: Path, statement: str, as_json: bool) -> None:
     """Write the approval beside the engine."""
     made = approving.approve(engine, role, person, load_signing_keys(key), statement=statement)
     path = _write(engine.with_name(made.name), made.data)
+    fields: dict[str, Json] = {"engine": engine.name, "role": role, "files": list(made.files), "approval": path.name}
+    _recorded("approval", fields, path, person)
     if as_json:
         print_json({"approval": str(path), "role": role, "person": person, "files": list(made.files)})
         return
@@ -59,10 +65,17 @@ def release(
         policy_yaml=text,
         trust_root=trust_root,
         home=home.root,
-        stamp=_stamper(timestamp_command) if timestamp_command else None,
+        stamp=_stamper(timestamp_command) if timestamp_command else _authority(canonical, trust_root),
         extra={"proof.html": proof_page(delivered.proof(), delivered.stem)},
         progress=(lambda step: None) if as_json else _step,
     )
+    made: dict[str, Json] = {
+        "engine": engine.name,
+        "model_version": build.model_version,
+        "keys": list(keys.key_ids),
+        "files": len(done.files),
+    }
+    _recorded("release", made, done.folder)
     if as_json:
         print_json({"release": str(done.folder), "files": list(done.files), "report": done.report.to_json()})
         return
@@ -81,6 +94,7 @@ def deploy(folder: Path, key: Path | None, trust_root: Path | None, as_json: boo
     if not report.ok:
         path.unlink(missing_ok=True)
         report.raise_if_failed()
+    _recorded("deployment", {"deployment": name}, path)
     if as_json:
         print_json({"deployment": str(path), "report": report.to_json()})
         return
@@ -99,6 +113,13 @@ def bundle(folder: Path, output: Path, as_json: bool) -> None:
         print_json({"bundle": str(output), "bytes": len(data)})
         return
     print(f"{output}: {len(data):,} bytes")
+
+
+def _recorded(event: str, fields: dict[str, Json], path: Path, person: str = "") -> None:
+    """Put what was signed, by digest, into the audit log; a log that cannot be written is a note."""
+    remark = audit.record(current_home().root, event, {**fields, "sha3_512": audit.digest_of(path)}, person=person)
+    if remark:
+        note(remark)
 
 
 def _step(text: str) -> None:
@@ -130,19 +151,38 @@ def _policy(path: Path | None, build: Statement, store: ContentStore) -> tuple[b
     return store.find(build.sources.get("policy.yaml", "")), canonical
 
 
+def _authority(canonical: bytes, trust_root: Path | None) -> Stamper | None:
+    """Timestamps from the policy's ``timestamp.url``, or ``None`` where it names no authority."""
+    section = policy_from_json(canonical).timestamp
+    if section is None:
+        return None
+    roots = load_trust_root(trust_root or default_trust_root()).tsa_roots
+
+    def stamp(imprint: bytes) -> bytes:
+        return request_timestamp(
+            section.url, imprint, roots, policy_oid=section.policy_oid, timeout_s=section.timeout_s
+        )[0]
+
+    return stamp
+
+
 def _stamper(command: str) -> Stamper:
     """Timestamps from a program: request on its standard input, response on its standard output."""
 
     def stamp(imprint: bytes) -> bytes:
+        nonce = secrets.randbits(63) | 1 << 62
         try:
             done = subprocess.run(
-                shlex.split(command), input=request_of(imprint), capture_output=True, timeout=60, check=False
+                shlex.split(command), input=request_der(imprint, nonce), capture_output=True, timeout=60, check=False
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             raise UsageError(f"--timestamp-command {command!r} cannot be run ({error}); correct it") from None
         if done.returncode:
             raise UsageError(f"--timestamp-command {command!r} ended with {done.returncode}; run it by itself")
-        return token_of(done.stdout)
+        try:
+            return token_of(done.stdout)
+        except UsageError as error:
+            raise UsageError(f"--timestamp-command {command!r}: {error}; run it by itself") from None
 
     return stamp
 

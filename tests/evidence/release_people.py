@@ -17,7 +17,7 @@ from evidence import p384, sm2
 from evidence.p384 import P384Signer
 from evidence.signing_keys import SigningKeys
 from evidence.sm2 import Sm2Signer
-from evidence.stamping import request_of, token_of
+from evidence.timestamping import request_der, token_of
 from evidence.verifier import dsse
 from evidence.verifier.dsse import Envelope, Signature
 from evidence.verifier.keyring import PAYLOAD_TYPE, KeyEntry, Keyring
@@ -255,7 +255,7 @@ class TimestampAuthority:
         return [openssl, "ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query.tsq"]
 
     def stamp(self, imprint: bytes) -> bytes:
-        (self.folder / "query.tsq").write_bytes(request_of(imprint))
+        (self.folder / "query.tsq").write_bytes(request_der(imprint, 7))
         done = subprocess.run(
             [*self.command, "-out", "reply.tsr"], cwd=self.folder, capture_output=True, text=True, check=False
         )

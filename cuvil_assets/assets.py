@@ -14,6 +14,7 @@ from cuvil_assets.home import current_home
 from cuvil_assets.progress import listener
 from cuvil_assets.records import Recorded
 from cuvil_assets.request import load_request
+from evidence.verifier.errors import VerifierError
 
 GROUP = "lifecycle"
 BUILD_TAG = "cuvil/build"
@@ -63,7 +64,7 @@ def _asset(name: str) -> dg.AssetsDefinition:
             build = Build(home, request, use_cache=tags.get(CACHE_TAG) != BYPASS)
             recorded = run_stage(build, name)
             outcomes = {check: function(build, recorded.result) for check, function in checks.items()}
-        except CuvilError as error:
+        except (CuvilError, VerifierError) as error:
             # Failure shows the sentence in the user interface; the command line unwraps the cause.
             raise dg.Failure(str(error), metadata=dict(error.details()), allow_retries=False) from error
         heard.finished(name, recorded)

@@ -21,7 +21,8 @@ from compiler_kernels.toolchain.elf import read_sections
 from cuvil_assets.chain import BUILD_PROOF
 from cuvil_assets.execution import Build, difference, error_sentence
 from evidence.reference import graph_bounds, load_graph
-from evidence.verify import verify_engine
+from evidence.verifier.errors import VerifierError
+from evidence.verifier.verify import verify_engine
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def policy_canonical(build: Build, result: StageResult) -> Outcome:
     """``policy.json`` reads back to exactly its own bytes."""
     try:
         policy_from_json(result.artifact("policy.json").data)
-    except CuvilError as error:
+    except (CuvilError, VerifierError) as error:
         return Outcome(False, str(error))
     return Outcome(True, "policy.json reads back to its own bytes")
 
@@ -50,7 +51,7 @@ def ir_round_trip(build: Build, result: StageResult) -> Outcome:
     try:
         module = parse_module(result.principal.text)
         verify(module)
-    except (CuvilError, ValueError) as error:
+    except (CuvilError, VerifierError, ValueError) as error:
         return Outcome(False, f"{result.principal.name} does not verify: {error}")
     same = print_module(module).encode() == result.principal.data
     found = "verifies and reads back to its own bytes" if same else "does not read back to its own bytes"

@@ -20,7 +20,7 @@ from compiler_kernels.stage import Json, as_json
 from cuvil_assets import demo_data, demo_engine, demo_picture
 
 if TYPE_CHECKING:
-    from evidence.report import VerifyReport
+    from evidence.verifier.report import VerifyReport
 
 DATA = Path(__file__).parent / "data"
 MODEL = DATA / "fundus_vessel_unet.onnx"
@@ -54,7 +54,7 @@ class Build(Protocol):
 
 
 Verify = Callable[[Path, Path], "VerifyReport"]
-"""(engine, proof) to the report; ``evidence.verify.verify_engine`` is one."""
+"""(engine, proof) to the report; ``evidence.verifier.verify.verify_engine`` is one."""
 
 
 @dataclass(frozen=True)

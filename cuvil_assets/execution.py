@@ -16,9 +16,9 @@ from cuvil_assets.records import BuildRecords, Recorded
 from cuvil_assets.request import BuildRequest
 from cuvil_assets.store import Action, ActionCache
 from evidence.build_proof import EPOCH_VARIABLE, build_proof
-from evidence.canonical import MalformedError
 from evidence.keys import key_id, load_keys
 from evidence.records import record_of
+from evidence.verifier.canonical import MalformedError
 
 
 @dataclass(frozen=True)

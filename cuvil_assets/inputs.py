@@ -17,9 +17,9 @@ from cuvil_assets.home import Home
 from cuvil_assets.request import BuildRequest
 from cuvil_assets.store import ContentStore
 from evidence.build_proof import EPOCH_VARIABLE, created_from
-from evidence.files import read_small
 from evidence.peer import peer_version
 from evidence.timing.machine import processor
+from evidence.verifier.files import read_small
 
 MODEL_LIMIT = 2 << 30
 """Largest model file in bytes: an ONNX file is one protocol-buffer message, which cannot be larger."""

@@ -17,12 +17,12 @@ from compiler_kernels.ir.weights import unpack
 from compiler_kernels.stage import Json
 from compiler_kernels.targets.mlir.export import mlir_text
 from cuvil_assets.store import ContentStore
-from evidence.chain import Chain, read_chain
-from evidence.digests import digest_file
-from evidence.dsse import read_envelope
-from evidence.files import read_small
-from evidence.statement import read_statement
-from evidence.verify import default_proof
+from evidence.verifier.chain import Chain, read_chain
+from evidence.verifier.digests import digest_file
+from evidence.verifier.dsse import read_envelope
+from evidence.verifier.files import read_small
+from evidence.verifier.statement import read_statement
+from evidence.verifier.verify import default_proof
 
 LEVELS = {"l0": "ir_l0", "frozen": "frozen_graph", "l1": "ir_l1", "l2": "ir_l2"}
 

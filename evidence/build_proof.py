@@ -11,19 +11,19 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from compiler_kernels.errors import UsageError, VerificationFailed
 from compiler_kernels.stage import Artifact, StageResult
-from evidence import dsse
-from evidence.canonical import MalformedError
-from evidence.chain import Chain, build_chain, check_links
-from evidence.records import StageRecord, record_of
-from evidence.signing import REQUIRED_ALGORITHMS, Signer, key_id
-from evidence.statement import (
+from evidence.records import record_of
+from evidence.verifier import dsse
+from evidence.verifier.build import equivalence_of, proof_name, quoted_config_digest
+from evidence.verifier.canonical import MalformedError
+from evidence.verifier.chain import Chain, build_chain, check_links
+from evidence.verifier.errors import UsageError, VerificationFailed
+from evidence.verifier.records import StageRecord
+from evidence.verifier.signing import REQUIRED_ALGORITHMS, Signer, key_id
+from evidence.verifier.statement import (
     FROM_ENGINE,
     FROM_RECORDS,
     NOT_BOUND,
-    VERDICTS,
-    Equivalence,
     Statement,
     compile_config_digest,
 )
@@ -32,11 +32,6 @@ CODE_VERSION = "1"
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 EPOCH_VARIABLE = "SOURCE_DATE_EPOCH"
 _LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z, the last second RFC 3339 can write
-
-
-def proof_name(engine_name: str) -> str:
-    """File name of the proof beside ``engine_name``: its stem and ``.proof.json``."""
-    return f"{PurePath(engine_name).stem}.proof.json"
 
 
 def created_from(environment: Mapping[str, str]) -> tuple[str, str]:
@@ -143,28 +138,6 @@ def build_proof(
             "signers": {signer.algorithm: key_id(signer.spki) for signer in signers},
         },
     )
-
-
-def equivalence_of(record: StageRecord) -> Equivalence:
-    """Verdict, grade and report digest from the record of stage ``equivalence``; ``MalformedError`` when unknown."""
-    verdict, grade = record.facts.get("verdict"), record.facts.get("grade")
-    if verdict not in VERDICTS or not isinstance(grade, str) or not grade:
-        raise MalformedError(f"stage equivalence states no grade, or a verdict that is none of {', '.join(VERDICTS)}")
-    return Equivalence(str(verdict), grade, record.principal.sha3_512)
-
-
-def holds_engine(chain: Chain, digests: Mapping[str, str]) -> bool:
-    """Whether the record of stage ``engine`` has an artefact with exactly these three digests."""
-    record = chain.record("engine")
-    wanted = (digests["sha256"], digests["sha3_512"], digests["sm3"])
-    return record is not None and wanted in [(item.sha256, item.sha3_512, item.sm3) for item in record.artifacts]
-
-
-def quoted_config_digest(chain: Chain) -> str | None:
-    """``config_digest`` from the config or facts of the record of ``generated_source``."""
-    record = chain.record("generated_source")
-    value = None if record is None else record.config.get("config_digest", record.facts.get("config_digest"))
-    return value if isinstance(value, str) else None
 
 
 def _record(chain: Chain, stage: str) -> StageRecord:

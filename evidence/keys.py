@@ -15,22 +15,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_kernels.errors import UsageError
 from evidence import p384, sm2
-from evidence.canonical import MalformedError
-from evidence.der import decode_pem, encode_pem
-from evidence.files import write_new
-from evidence.libcrypto import LibcryptoError
 from evidence.p384 import P384Signer
-from evidence.signing import P384, REQUIRED_ALGORITHMS, SM2, Signer, Verifier, key_id
 from evidence.sm2 import Sm2Signer
-from evidence.trust import DEVELOPMENT, TrustedKey, TrustRoot, load_trust_root
+from evidence.verifier.canonical import MalformedError
+from evidence.verifier.der import decode_pem, encode_pem
+from evidence.verifier.errors import UsageError
+from evidence.verifier.files import write_new
+from evidence.verifier.libcrypto import LibcryptoError
+from evidence.verifier.signing import P384, REQUIRED_ALGORITHMS, SM2, Signer, Verifier, key_id
+from evidence.verifier.sm2 import load
+from evidence.verifier.trust import (
+    DEVELOPMENT,
+    TRUST_ROOT_FILE,
+    TrustedKey,
+    TrustRoot,
+    default_home,
+    default_trust_root,
+    load_trust_root,
+)
 
 __all__ = ["KeySet", "Signer", "Verifier", "default_home", "default_trust_root", "init_keys", "key_id", "load_keys"]
 
 PASSPHRASE_VARIABLE = "CUVIL_KEY_PASSPHRASE"
-TRUST_ROOT_FILE = "trust-root.json"
-_STEMS = {SM2: "sm2", P384: "p384"}
+STEMS = {SM2: "sm2", P384: "p384"}
 _SIGNERS: Mapping[str, Callable[[bytes], Signer]] = {SM2: Sm2Signer, P384: P384Signer}
 _GENERATORS = {SM2: sm2.generate_private_key, P384: p384.generate_private_key}
 
@@ -47,16 +55,6 @@ class KeySet:
     folder: Path
     encrypted: bool
     created: bool = False
-
-
-def default_home() -> Path:
-    """``$CUVIL_HOME``, or ``~/.cuvil``."""
-    return Path(os.environ.get("CUVIL_HOME") or Path.home() / ".cuvil")
-
-
-def default_trust_root(home: Path | None = None) -> Path:
-    """Path of the development trust root; it need not exist."""
-    return (home or default_home()) / "keys" / TRUST_ROOT_FILE
 
 
 def init_keys(home: Path | None = None) -> KeySet:
@@ -102,7 +100,7 @@ def load_keys(home: Path | None = None) -> KeySet:
     root = load_trust_root(folder / TRUST_ROOT_FILE)
     signers, all_encrypted = [], True
     for algorithm in REQUIRED_ALGORITHMS:
-        path = folder / f"{_STEMS[algorithm]}.key.pem"
+        path = folder / f"{STEMS[algorithm]}.key.pem"
         pkcs8, encrypted = read_private_key(path)
         all_encrypted &= encrypted
         if not encrypted and root.grade != DEVELOPMENT:
@@ -145,7 +143,7 @@ def read_private_key(path: Path) -> tuple[bytes, bool]:
     if passphrase is None:
         raise UsageError(f"{path}: the private key is encrypted; set {PASSPHRASE_VARIABLE}")
     try:
-        return sm2.load().pkcs8_decrypt(der, passphrase), True
+        return load().pkcs8_decrypt(der, passphrase), True
     except LibcryptoError:
         raise UsageError(f"{path}: cannot be decrypted; set {PASSPHRASE_VARIABLE} to its passphrase") from None
 
@@ -166,16 +164,30 @@ def _passphrase() -> bytes | None:
     return value
 
 
+def new_private_key(path: Path, algorithm: str) -> Signer:
+    """Generate a key, write it to the new file ``path`` (mode 0600, encrypted when the variable is set), return it."""
+    pkcs8, passphrase = _GENERATORS[algorithm](), _passphrase()
+    if passphrase is None:
+        text = encode_pem("PRIVATE KEY", pkcs8)
+    else:
+        text = encode_pem("ENCRYPTED PRIVATE KEY", load().pkcs8_encrypt(pkcs8, passphrase))
+    write_new(path, text.encode(), 0o600)
+    return _SIGNERS[algorithm](pkcs8)
+
+
+def load_signer(path: Path, algorithm: str) -> Signer:
+    """The signer of a private key file; ``UsageError`` for wrong modes, passphrase or kind of key."""
+    try:
+        return _SIGNERS[algorithm](read_private_key(path)[0])
+    except UsageError as error:
+        raise UsageError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
+
+
 def _write_set(folder: Path) -> None:
-    passphrase, trusted = _passphrase(), []
+    trusted = []
     for algorithm in REQUIRED_ALGORITHMS:
-        pkcs8 = _GENERATORS[algorithm]()
-        key = TrustedKey(algorithm, _SIGNERS[algorithm](pkcs8).spki)
-        if passphrase is None:
-            text = encode_pem("PRIVATE KEY", pkcs8)
-        else:
-            text = encode_pem("ENCRYPTED PRIVATE KEY", sm2.load().pkcs8_encrypt(pkcs8, passphrase))
-        write_new(folder / f"{_STEMS[algorithm]}.key.pem", text.encode(), 0o600)
-        write_new(folder / f"{_STEMS[algorithm]}.pub.pem", key.pem.encode(), 0o644)
+        signer = new_private_key(folder / f"{STEMS[algorithm]}.key.pem", algorithm)
+        key = TrustedKey(algorithm, signer.spki)
+        write_new(folder / f"{STEMS[algorithm]}.pub.pem", key.pem.encode(), 0o644)
         trusted.append(key)
     write_new(folder / TRUST_ROOT_FILE, TrustRoot(DEVELOPMENT, tuple(trusted)).encode(), 0o644)

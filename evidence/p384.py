@@ -1,44 +1,14 @@
-"""ECDSA on P-384 with SHA-384 through the cryptography package (FIPS 186-5, deterministic form of RFC 6979)."""
+"""ECDSA on P-384 with SHA-384: signing through the cryptography package (FIPS 186-5, deterministic as in RFC 6979)."""
 
 from __future__ import annotations
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from compiler_kernels.errors import UsageError
-from evidence.canonical import MalformedError
-from evidence.der import decode_signature
-from evidence.signing import P384
-
-# FIPS 186-5 / SP 800-186: the order n of P-384's base point.
-ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFC7634D81F4372DDF581A0DB248B0A77AECEC196ACCC52973
-
-
-class P384Verifier:
-    """Verifier of one P-384 public key; ``UsageError`` when ``spki`` is anything but that in its canonical DER."""
-
-    algorithm = P384
-
-    def __init__(self, spki: bytes) -> None:
-        try:
-            key = serialization.load_der_public_key(spki)
-        except (ValueError, UnsupportedAlgorithm):
-            key = None
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
-            raise UsageError("the key is not a P-384 public key; give a SubjectPublicKeyInfo on curve P-384")
-        if _spki(key) != spki:
-            raise UsageError("the P-384 public key is not canonical DER; export it again with an uncompressed point")
-        self.spki, self._key = spki, key
-
-    def verify(self, message: bytes, signature: bytes) -> bool:
-        """Whether ``signature`` is strict DER of an ECDSA-SHA-384 signature over ``message``."""
-        try:
-            decode_signature(signature, ORDER)
-            self._key.verify(signature, message, ec.ECDSA(hashes.SHA384()))
-        except (MalformedError, InvalidSignature):
-            return False
-        return True
+from evidence.verifier.errors import UsageError
+from evidence.verifier.p384 import P384Verifier
+from evidence.verifier.signing import P384
 
 
 class P384Signer:

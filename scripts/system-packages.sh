@@ -1,7 +1,7 @@
 #!/bin/sh
 # Debian packages `make setup` can use. Only python3-venv is needed where it is missing; the others widen the tests:
 # qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with,
-# binutils (objdump) reads their machine code, valgrind counts their instructions.
+# binutils (objdump) reads their machine code, valgrind counts their instructions, chromium opens proof.html.
 set -eu
 
 missing=""
@@ -10,6 +10,7 @@ command -v qemu-aarch64-static >/dev/null 2>&1 || command -v qemu-aarch64 >/dev/
 command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
 command -v objdump >/dev/null 2>&1 || missing="$missing binutils"
 command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
+command -v chromedriver >/dev/null 2>&1 || missing="$missing chromium chromium-driver"
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

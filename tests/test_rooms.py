@@ -37,4 +37,7 @@ def test_a_room_imports_no_room_above_it(room: str) -> None:
 
 
 def test_the_check_sees_imports_inside_functions() -> None:
-    assert list(imports("def f():\n    from evidence.dsse import sign\n    import os.path\n")) == ["evidence", "os"]
+    assert list(imports("def f():\n    from evidence.dsse import sign\n    import os.path\n")) == [
+        "evidence",
+        "os",
+    ]

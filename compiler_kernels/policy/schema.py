@@ -13,13 +13,19 @@ import rfc8785
 from pydantic import Field
 
 from compiler_kernels.ir.symbols import Bound
+from compiler_kernels.policy.approvals import Approvals
+from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
+from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.release import Release
+from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.section import Section
 from compiler_kernels.policy.shapes import SHAPES_DESCRIPTION, Shapes
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
+from compiler_kernels.policy.timestamp import TimestampAuthority
 
 SCHEMA_VERSION: Final = 1
 LAST_EPOCH: Final = 253402300799
@@ -43,6 +49,14 @@ class Policy(Section):
     shapes: Shapes = Field(default_factory=dict, description=SHAPES_DESCRIPTION)
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
+    release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")
+    approvals: Approvals | None = Field(default=None, description="Who must approve a release; nobody if absent.")
+    timestamp: TimestampAuthority | None = Field(
+        default=None, description="The authority that stamps a release (RFC 3161)."
+    )
+    sbom: Sbom | None = Field(default=None, description="Statements in and gates over the bill of materials.")
+    audit: Audit | None = Field(default=None, description="What the audit log must record.")
+    clauses: Clauses | None = Field(default=None, description="Clauses that a release must answer.")
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
         default=None,
         description="Seconds since 1970-01-01 UTC, the only time in any artefact; it overrides SOURCE_DATE_EPOCH.",

@@ -21,6 +21,7 @@ from compiler_kernels.stage import Json, sha3_512_hex
 from compiler_kernels.targets.isa import VARIANTS, Isa
 from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain import elf
+from compiler_kernels.toolchain.linkmap import linked_objects
 from compiler_kernels.toolchain.sealed import run_sealed
 from compiler_kernels.toolchain.sources import BASELINE_UNITS, RUNTIME_UNITS
 
@@ -66,6 +67,8 @@ class Workspace:
     environment: dict[str, str]
     commands: list[list[str]]
     warnings: list[str]
+    output: str = ""
+    """What the last command printed."""
 
 
 class Driver(ABC):
@@ -92,6 +95,10 @@ class Driver(ABC):
     @abstractmethod
     def link_flags(self, kind: BuildKind) -> list[str]:
         """Flags of the last command, which makes an executable or a shared library."""
+
+    def map_flags(self, kind: BuildKind) -> list[str]:
+        """Flags that make the last command print the map of what it linked; empty where the linker has none."""
+        return []
 
     def command(self, target: Target) -> list[str]:
         """The words that start the C compiler."""
@@ -176,8 +183,10 @@ class Driver(ABC):
             self._run(space, target, self.archiver(target), ["rcsD", product, *objects])
         else:
             flags = [*self.target_flags(target, generated=False), *COMMON_FLAGS, "-Werror", *self.link_flags(kind)]
+            flags += self.map_flags(kind)
             self._run(space, target, self.command(target), [*flags, *baseline, *objects, "-o", product])
         data = (directory / product).read_bytes()
+        linked = linked_objects(space.output, data) if self.map_flags(kind) else None
         if kind == "bin" and not self.links_malloc:
             _refuse_allocators(data)
         if kind != "lib":
@@ -191,6 +200,7 @@ class Driver(ABC):
             "files": files,
             "warnings": [*space.warnings],
             "sections": {} if kind == "lib" else {**elf.section_sizes(data)},
+            "linked": linked,
             "allocator_linked": None if kind != "bin" else self.links_malloc,
             "size": len(data),
             "sha3_512": sha3_512_hex(data),
@@ -202,6 +212,7 @@ class Driver(ABC):
         own = program[0] == str(self.compiler(target))
         space.commands.append([f"{{{self.name}}}" if own else program[0], *program[1:], *words])
         space.warnings += [line for line in output.splitlines() if "warning:" in line]
+        space.output = output
 
 
 def _refuse_allocators(data: bytes) -> None:

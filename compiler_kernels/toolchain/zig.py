@@ -105,6 +105,10 @@ class ZigDriver(Driver):
             return ["-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,--gc-sections"]
         return ["-static", "-Wl,--build-id=none", "-Wl,--gc-sections"]
 
+    def map_flags(self, kind: BuildKind) -> list[str]:
+        # zig 0.17 refuses -Map=FILE ("unsupported linker arg"); lld prints the same table with --print-map.
+        return ["-Wl,--print-map"] if kind == "bin" else []
+
     def environment(self, directory: Path) -> dict[str, str]:
         cache = zig_cache()
         try:

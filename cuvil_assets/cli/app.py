@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from cuvil_assets.cli.audit_app import add_audit
+from cuvil_assets.cli.keys_app import add_keys
+from cuvil_assets.cli.release_app import add_commands
+
 app = typer.Typer(
     name="cuvil",
     help="Compiles a medical-imaging model and a clinical policy into a deterministic engine with its evidence.",
@@ -17,6 +21,9 @@ app = typer.Typer(
 )
 keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
+add_keys(keys_app)
+add_commands(app)
+add_audit(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -121,7 +128,10 @@ def run(
 
 @app.command()
 def verify(
-    engine: EngineFile,
+    engine: Annotated[
+        Path,
+        typer.Argument(metavar="ENGINE", help="An engine, a release folder or a bundle (zip).", show_default=False),
+    ],
     proof: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The proof; beside the engine if absent.", show_default=False)
     ] = None,
@@ -131,12 +141,15 @@ def verify(
             metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False
         ),
     ] = None,
+    this_device: Annotated[
+        bool, typer.Option("--this-device", help="Require that the release was deployed on this very machine.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Check an engine against its proof, offline."""
+    """Check an engine against its proof, or a whole release, offline."""
     from cuvil_assets.cli import verify as command
 
-    raise typer.Exit(command.run(engine, proof, trust_root, json))
+    raise typer.Exit(command.run(engine, proof, trust_root, this_device, json))
 
 
 @app.command()
@@ -156,6 +169,43 @@ def explain(
     from cuvil_assets.cli import explain as command
 
     command.run(engine, ir, node, json)
+
+
+@app.command()
+def sbom(
+    engine: EngineFile,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the bill goes; beside the engine if absent.", show_default=False),
+    ] = None,
+    soup: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the SOUP list too: .csv, .xlsx or .md.", show_default=False),
+    ] = None,
+    syft: Annotated[bool, typer.Option("--syft", help="Compare with what syft finds in the engine file.")] = False,
+    json: Json = False,
+) -> None:
+    """Write the bill of materials (CycloneDX 1.6) of an engine built on this machine."""
+    from cuvil_assets.cli import sbom as command
+
+    command.run(engine, output, soup, syft, json)
+
+
+@app.command()
+def gap(
+    place: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PLACE]", help="An engine or its folder; only the table if absent.", show_default=False
+        ),
+    ] = None,
+    lang: Annotated[str, typer.Option(metavar="LANGUAGE", help="en or zh.")] = "en",
+    json: Json = False,
+) -> None:
+    """Show which clauses of laws, guidance and standards an engine's evidence answers."""
+    from cuvil_assets.cli import gap as command
+
+    command.run(place, lang, json)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from cuvil_assets.cli.build import Progress, accuracy, counted
 from cuvil_assets.cli.outcome import note
 from cuvil_assets.demo import run_demo
 from cuvil_assets.inputs import BuildOptions
-from evidence.verify import verify_engine
+from evidence.verifier.verify import verify_engine
 
 
 def run(output_dir: Path, target: str, json: bool) -> None:

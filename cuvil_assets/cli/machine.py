@@ -48,7 +48,8 @@ def setup(json: bool) -> None:
 
 def keys_init(json: bool) -> None:
     """Make a key set, or say which one is there."""
-    from evidence.keys import TRUST_ROOT_FILE, init_keys, key_id
+    from evidence.keys import init_keys, key_id
+    from evidence.verifier.trust import TRUST_ROOT_FILE
 
     keys = init_keys()
     found: dict[str, Json] = {

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.stage import Json
+from evidence.verifier.errors import VerifierError
 
 INTERRUPTED = 130
 INTERNAL = 70
@@ -27,7 +28,7 @@ def run_command(app: typer.Typer, arguments: list[str]) -> int:
         code = get_command(app)(args=arguments, prog_name="cuvil", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except CuvilError as error:
+    except (CuvilError, VerifierError) as error:
         return report(error.details(), error.exit_code, as_json)
     except ClickException as error:
         sentence = " ".join(error.format_message().split()) or "a command is needed"
@@ -73,6 +74,6 @@ def _internal(error: Exception) -> dict[str, str]:
         with os.fdopen(descriptor, "w") as stream:
             stream.write(text)
         where = f"the traceback is in {name}"
-    except (OSError, CuvilError):
+    except (OSError, CuvilError, VerifierError):
         where = "the traceback could not be written under CUVIL_HOME"
     return {"error": "InternalError", "message": f"internal error ({first}); this is a defect of Cuvil; {where}"}

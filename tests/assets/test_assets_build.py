@@ -21,7 +21,7 @@ from cuvil_assets.home import Home
 from cuvil_assets.inputs import BuildOptions, make_request
 from cuvil_assets.request import load_request
 from cuvil_assets.store import Action
-from evidence.verify import verify_engine
+from evidence.verifier.verify import verify_engine
 
 X86, ARM = "x86_64-linux-musl", "aarch64-linux-musl"
 

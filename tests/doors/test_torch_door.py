@@ -30,7 +30,7 @@ from cuvil_assets.home import Home  # noqa: E402
 from cuvil_assets.inputs import BuildOptions  # noqa: E402
 from cuvil_assets.records import BuildRecords  # noqa: E402
 from cuvil_assets.store import ActionCache  # noqa: E402
-from evidence.verify import verify_engine  # noqa: E402
+from evidence.verifier.verify import verify_engine  # noqa: E402
 
 FILE = Path(__file__).with_name("nets.py")
 IMAGE = {"image": (1, 1, 16, 16)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from evidence_samples import ENGINE, stage_results
+from release_case import Case, make_full
 
 from compiler_kernels.stage import StageResult
 from evidence.build_proof import build_proof
@@ -31,6 +32,12 @@ def key_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def keys(key_home: Path) -> KeySet:
     return init_keys(key_home)
+
+
+@pytest.fixture(scope="session")
+def full_release(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A release with certificates, timestamp and approvals; tests change copies of it only."""
+    return make_full(tmp_path_factory.mktemp("full-release"))
 
 
 @pytest.fixture

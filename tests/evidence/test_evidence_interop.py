@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence import dsse
-from evidence.report import CHECKS
+from evidence.verifier import dsse
+from evidence.verifier.report import CHECKS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "evidence.md"
 

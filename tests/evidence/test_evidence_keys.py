@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from compiler_kernels.errors import UsageError
 from evidence.keys import KeySet, default_home, default_trust_root, init_keys, load_keys
 from evidence.p384 import P384Signer
 from evidence.sm2 import Sm2Signer
-from evidence.trust import load_trust_root
+from evidence.verifier.errors import UsageError
+from evidence.verifier.trust import load_trust_root
 
 FILES = ["p384.key.pem", "p384.pub.pem", "sm2.key.pem", "sm2.pub.pem", "trust-root.json"]
 
@@ -189,7 +189,7 @@ def test_two_first_builds_at_once_agree(tmp_path):
         (lambda root: root.update(grade=""), "grade is not a non-empty string"),
         (lambda root: root["keys"].append(root["keys"][0]), "one key twice"),
         (lambda root: root["keys"][0].update(algorithm="rsa"), r"keys\[0\]\.algorithm 'rsa'"),
-        (lambda root: root["keys"][0].update(algorithm="ecdsa-p384-sha384"), "not a P-384 public key"),
+        (lambda root: root["keys"][0].update(algorithm="ecdsa-p384-sha384"), "not an uncompressed P-384 public key"),
         (lambda root: root["keys"][1].update(key_id="00" * 32), r"keys\[1\]\.key_id is not the SHA-256"),
         (lambda root: root["keys"][1].update(public_key="x"), "not one PEM block"),
     ],

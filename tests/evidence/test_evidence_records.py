@@ -9,12 +9,13 @@ from evidence_samples import SOURCES, stage_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Artifact, Json, StageResult
-from evidence.canonical import MalformedError, canonical_bytes, signable, strict_base64, strict_json
-from evidence.chain import GENESIS, build_chain, check_links, link, read_chain
-from evidence.digests import _CryptographySm3, digest_bytes, digest_file, hashlib_has_sm3, sm3_hex
-from evidence.records import StageRecord, record_of
+from evidence.records import record_of
+from evidence.verifier.canonical import MalformedError, canonical_bytes, signable, strict_base64, strict_json
+from evidence.verifier.chain import GENESIS, build_chain, check_links, link, read_chain
+from evidence.verifier.digests import _LibcryptoSm3, digest_bytes, digest_file, hashlib_has_sm3, sm3_hex
+from evidence.verifier.errors import UsageError
+from evidence.verifier.records import StageRecord
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -40,7 +41,7 @@ def test_digests_known_answers(tmp_path):
 @pytest.mark.skipif(not hashlib_has_sm3(), reason="this Python's hashlib has no SM3 to compare with")
 @given(st.binary(max_size=300))
 def test_sm3_fallback_equals_hashlib(data):
-    fallback = _CryptographySm3()
+    fallback = _LibcryptoSm3()
     fallback.update(data)
     assert fallback.hexdigest() == hashlib.new("sm3", data).hexdigest() == sm3_hex(data)
 

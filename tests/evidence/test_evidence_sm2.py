@@ -13,30 +13,32 @@ import sm2_reference as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler_kernels.errors import UnsupportedError, UsageError
 from evidence import p384, sm2
-from evidence.canonical import MalformedError
-from evidence.der import decode_pem, decode_signature, encode_pem, encode_signature
-from evidence.libcrypto import Libcrypto, LibcryptoError
+from evidence.verifier import sm2 as checking
+from evidence.verifier.canonical import MalformedError
+from evidence.verifier.der import decode_pem, decode_signature, encode_pem, encode_signature
+from evidence.verifier.errors import UnsupportedError, UsageError
+from evidence.verifier.libcrypto import Libcrypto, LibcryptoError
+from evidence.verifier.p384 import ORDER as ORDER384
 
 # GB/T 32918.5 annex A, recommended curve.
 D = 0x3945208F7B2144B13F36E38AC6D39F95889393692860B51A42FB81EF4DF7C5B8
 K = 0x59276E27D506861A16680F3AD9C02DCCEF3CC1FA3CDBE4CE6D54B80DEAC1BC21
 ZA = "b2e14c5c79c6df5b85f4fe7ed8db7a262b9da7e07ccb0ea9f4747b8ccda8a4f3"
-KAT = encode_signature(sm2.KAT_R, sm2.KAT_S)
+KAT = encode_signature(checking.KAT_R, checking.KAT_S)
 # The public key's x starts with the byte 04: a public complaint about readers that take it for the point prefix.
 D_X04 = 11
 
 
 @pytest.fixture(scope="module")
-def verifier() -> sm2.Sm2Verifier:
-    return sm2.Sm2Verifier(sm2.spki_of_point(sm2.KAT_POINT))
+def verifier() -> checking.Sm2Verifier:
+    return checking.Sm2Verifier(checking.spki_of_point(checking.KAT_POINT))
 
 
 def test_standard_example(verifier):
-    assert reference.public_point(D) == sm2.KAT_POINT
-    assert reference.za(sm2.SM2_ID, sm2.KAT_POINT).hex() == ZA
-    assert reference.sign(D, K, sm2.SM2_ID, b"message digest") == (sm2.KAT_R, sm2.KAT_S)
+    assert reference.public_point(D) == checking.KAT_POINT
+    assert reference.za(checking.SM2_ID, checking.KAT_POINT).hex() == ZA
+    assert reference.sign(D, K, checking.SM2_ID, b"message digest") == (checking.KAT_R, checking.KAT_S)
     assert sm2.Sm2Signer(reference.pkcs8(D)).spki == verifier.spki
     assert verifier.verify(b"message digest", KAT)
     assert not verifier.verify(b"message digesu", KAT)
@@ -48,20 +50,22 @@ def test_standard_example(verifier):
 def test_every_flipped_bit_is_refused(bit):
     changed = bytearray(KAT)
     changed[bit // 8] ^= 1 << bit % 8
-    assert not sm2.Sm2Verifier(sm2.spki_of_point(sm2.KAT_POINT)).verify(b"message digest", bytes(changed))
+    assert not checking.Sm2Verifier(checking.spki_of_point(checking.KAT_POINT)).verify(
+        b"message digest", bytes(changed)
+    )
 
 
 @pytest.mark.parametrize(
     ("r", "s"),
     [
-        (0, sm2.KAT_S),
-        (sm2.KAT_R, 0),
-        (sm2.ORDER, sm2.KAT_S),
-        (sm2.KAT_R, sm2.ORDER),
-        (sm2.KAT_R, sm2.ORDER - sm2.KAT_S),
-        (sm2.KAT_R, sm2.ORDER - sm2.KAT_R),
-        (sm2.KAT_R + sm2.ORDER, sm2.KAT_S),
-        (sm2.KAT_R, sm2.KAT_S + sm2.ORDER),
+        (0, checking.KAT_S),
+        (checking.KAT_R, 0),
+        (checking.ORDER, checking.KAT_S),
+        (checking.KAT_R, checking.ORDER),
+        (checking.KAT_R, checking.ORDER - checking.KAT_S),
+        (checking.KAT_R, checking.ORDER - checking.KAT_R),
+        (checking.KAT_R + checking.ORDER, checking.KAT_S),
+        (checking.KAT_R, checking.KAT_S + checking.ORDER),
     ],
     ids=["r=0", "s=0", "r=n", "s=n", "n-s", "r+s=n", "r+n", "s+n"],
 )
@@ -74,7 +78,7 @@ def long_form(der: bytes) -> bytes:
 
 
 def extra_zero(der: bytes) -> bytes:
-    r, s = decode_signature(der, sm2.ORDER)
+    r, s = decode_signature(der, checking.ORDER)
     body = b"\x02\x22\x00\x00" + r.to_bytes(32, "big") + encode_signature(1, s)[5:]
     return bytes([0x30, len(body)]) + body
 
@@ -84,7 +88,7 @@ def third_integer(der: bytes) -> bytes:
 
 
 def negative(der: bytes) -> bytes:
-    r, s = decode_signature(der, sm2.ORDER)
+    r, s = decode_signature(der, checking.ORDER)
     body = b"\x02\x20" + r.to_bytes(32, "big") + encode_signature(1, s)[5:]
     return bytes([0x30, len(body)]) + body
 
@@ -102,33 +106,33 @@ def negative(der: bytes) -> bytes:
         lambda der: b"\x30",
         lambda der: b"\x30\x00",
         lambda der: b"\x31" + der[1:],
-        lambda der: b"".join(n.to_bytes(32, "big") for n in decode_signature(der, sm2.ORDER)),
+        lambda der: b"".join(n.to_bytes(32, "big") for n in decode_signature(der, checking.ORDER)),
     ],
     ids=["long", "zero", "negative", "third", "trailing", "short", "empty", "one", "none", "set", "raw"],
 )
 def test_only_strict_der_is_read(verifier, spoil):
     with pytest.raises(MalformedError):
-        decode_signature(spoil(KAT), sm2.ORDER)
+        decode_signature(spoil(KAT), checking.ORDER)
     assert not verifier.verify(b"message digest", spoil(KAT))
 
 
-@given(st.integers(1, sm2.ORDER - 1), st.integers(1, sm2.ORDER - 1))
+@given(st.integers(1, checking.ORDER - 1), st.integers(1, checking.ORDER - 1))
 def test_der_round_trip(r, s):
-    assert decode_signature(encode_signature(r, s), sm2.ORDER) == (r, s)
+    assert decode_signature(encode_signature(r, s), checking.ORDER) == (r, s)
 
 
 def test_wrong_identities_are_refused(verifier):
     """Without Z (OpenSSL's default when no distid is given), with an empty and with another identity."""
     for identity in (None, b"", b"1234567812345679", b"ALICE123@YAHOO.COM"):
         assert not verifier.verify(b"m", encode_signature(*reference.sign(D, K, identity, b"m")))
-    assert verifier.verify(b"m", encode_signature(*reference.sign(D, K, sm2.SM2_ID, b"m")))
+    assert verifier.verify(b"m", encode_signature(*reference.sign(D, K, checking.SM2_ID, b"m")))
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 64, 1 << 20])
 def test_messages_of_any_size(size):
     signer, message = sm2.Sm2Signer(reference.pkcs8(D)), b"x" * size
     signature = signer.sign(message)
-    assert sm2.Sm2Verifier(signer.spki).verify(message, signature)
+    assert checking.Sm2Verifier(signer.spki).verify(message, signature)
     assert signer.sign(message) != signature
 
 
@@ -137,12 +141,12 @@ def test_agrees_with_gmssl_both_ways(verifier):
     secret = D.to_bytes(32, "big")
     signer = sm2.Sm2Signer(reference.pkcs8(D))
     for message in (b"", b"message digest", "胸部".encode() * 1000):
-        assert gmssl.sm2_verify(sm2.KAT_POINT, message, signer.sign(message))
-        assert verifier.verify(message, gmssl.sm2_sign(secret, sm2.KAT_POINT, message))
+        assert gmssl.sm2_verify(checking.KAT_POINT, message, signer.sign(message))
+        assert verifier.verify(message, gmssl.sm2_sign(secret, checking.KAT_POINT, message))
     point = reference.public_point(D_X04)
     assert point[0] == 0x04
     odd = sm2.Sm2Signer(reference.pkcs8(D_X04))
-    assert odd.spki == sm2.spki_of_point(point)
+    assert odd.spki == checking.spki_of_point(point)
     assert gmssl.sm2_verify(point, b"m", odd.sign(b"m"))
 
 
@@ -151,7 +155,7 @@ def test_leading_zero_bytes_in_r_and_s(verifier):
     gmssl = pytest.importorskip("gmssl_pyx")
     found = set()
     # Walking k = 1, 2, ... costs one addition each; any k will do for a test.
-    e = int.from_bytes(hashlib.new("sm3", reference.za(sm2.SM2_ID, sm2.KAT_POINT) + b"m").digest(), "big")
+    e = int.from_bytes(hashlib.new("sm3", reference.za(checking.SM2_ID, checking.KAT_POINT) + b"m").digest(), "big")
     inverse, point = pow(1 + D, -1, reference.N), None
     for k in range(1, 4000):
         point = reference.add(point, reference.G)
@@ -161,7 +165,7 @@ def test_leading_zero_bytes_in_r_and_s(verifier):
         if short - found:
             signature = encode_signature(r, s)
             assert len(signature) <= 2 + 2 + 31 + 2 + 33
-            assert verifier.verify(b"m", signature) and gmssl.sm2_verify(sm2.KAT_POINT, b"m", signature)
+            assert verifier.verify(b"m", signature) and gmssl.sm2_verify(checking.KAT_POINT, b"m", signature)
             found |= short
         if found == {"r", "s"}:
             return
@@ -171,10 +175,10 @@ def test_leading_zero_bytes_in_r_and_s(verifier):
 def test_other_keys_are_refused():
     p384_private = p384.generate_private_key()
     p384_public = p384.P384Signer(p384_private).spki
-    good = sm2.spki_of_point(sm2.KAT_POINT)
+    good = checking.spki_of_point(checking.KAT_POINT)
     for spki in (p384_public, b"", good[:-1], good + b"\0", good[:-1] + bytes([good[-1] ^ 1])):
         with pytest.raises(UsageError, match="SM2 public key"):
-            sm2.Sm2Verifier(spki)
+            checking.Sm2Verifier(spki)
     for pkcs8 in (p384_private, b"", good, reference.pkcs8(D) + b"\0"):
         with pytest.raises(UsageError, match="not an SM2 private key"):
             sm2.Sm2Signer(pkcs8)
@@ -187,7 +191,7 @@ def test_other_keys_are_refused():
 
 def test_mismatched_halves_do_not_sign():
     """A PKCS#8 key whose stated public half is another key's: verify after sign notices."""
-    wrong = reference.pkcs8(D).replace(sm2.KAT_POINT, reference.public_point(7))
+    wrong = reference.pkcs8(D).replace(checking.KAT_POINT, reference.public_point(7))
     with pytest.raises(UsageError, match=r"public half does not match|not an SM2 private key"):
         sm2.Sm2Signer(wrong).sign(b"m")
 
@@ -211,8 +215,8 @@ def test_openssl_without_sm2_is_named(tmp_path):
         "openssl_conf = init\n[init]\nproviders = list\n[list]\nbase = base_section\n[base_section]\nactivate = 1\n"
     )
     script = (
-        "from compiler_kernels.errors import UnsupportedError\n"
-        "from evidence import sm2\n"
+        "from evidence.verifier.errors import UnsupportedError\n"
+        "from evidence.verifier import sm2\n"
         "try:\n    sm2.load()\nexcept UnsupportedError as error:\n    print(error)\n"
     )
     done = subprocess.run(
@@ -236,15 +240,15 @@ def test_openssl_objects_are_freed():
         _fields_ = [(name, ctypes.c_size_t) for name in names]
 
     libc.mallinfo2.restype = Mallinfo
-    crypto, secret = sm2.load(), reference.pkcs8(D)
+    crypto, secret = checking.load(), reference.pkcs8(D)
     spki = crypto.sm2_public(secret)
     # One round instead of 600,000, so that the loop stays short.
     command = "openssl pkcs8 -topk8 -inform DER -outform DER -iter 1 -passout pass:right".split()
     sealed = subprocess.run(command, input=secret, check=True, capture_output=True).stdout
 
     def work() -> None:
-        assert crypto.sm2_verify(spki, sm2.SM2_ID, b"m", crypto.sm2_sign(secret, sm2.SM2_ID, b"m"))
-        assert not crypto.sm2_verify(spki, sm2.SM2_ID, b"m", b"\x30\x00")
+        assert crypto.sm2_verify(spki, checking.SM2_ID, b"m", crypto.sm2_sign(secret, checking.SM2_ID, b"m"))
+        assert not crypto.sm2_verify(spki, checking.SM2_ID, b"m", b"\x30\x00")
         crypto.sm2_generate()
         for broken in (b"", spki, secret + b"\0", p384_private):
             with pytest.raises(LibcryptoError):
@@ -290,7 +294,7 @@ def test_p384_is_deterministic_and_strict():
     assert signer.sign(b"m") == signature
     verifier = p384.P384Verifier(signer.spki)
     assert verifier.verify(b"m", signature)
-    r, s = decode_signature(signature, p384.ORDER)
+    r, s = decode_signature(signature, ORDER384)
     for bad in (signature + b"\0", long_form(signature), encode_signature(r, s ^ 1), encode_signature(0, s), b""):
         assert not verifier.verify(b"m", bad)
     assert not verifier.verify(b"n", signature)

@@ -9,16 +9,16 @@ from evidence_samples import ENGINE, SOURCES, stage_results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compiler_kernels.errors import UsageError, VerificationFailed
-from evidence import dsse
 from evidence.build_proof import build_proof, build_statement, created_from
-from evidence.canonical import MalformedError, canonical_bytes
-from evidence.chain import build_chain
 from evidence.keys import init_keys
 from evidence.records import record_of
-from evidence.report import CHECKS
-from evidence.statement import compile_config_digest
-from evidence.verify import verify_engine
+from evidence.verifier import dsse
+from evidence.verifier.canonical import MalformedError, canonical_bytes
+from evidence.verifier.chain import build_chain
+from evidence.verifier.errors import UsageError, VerificationFailed
+from evidence.verifier.report import CHECKS
+from evidence.verifier.statement import compile_config_digest
+from evidence.verifier.verify import verify_engine
 
 SHARED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -81,7 +81,12 @@ BROKEN = [
     (L0, ": float32[3]", ": float32[4]", "%v0: add: shapes [2, 3] and [4] do not broadcast"),
     (L0, "alpha=0.5", "alpha=nan", "%v1: leaky_relu: attribute alpha is NaN"),
     (L0, "alpha=0.5", "", "%v1: leaky_relu: attribute alpha is missing"),
-    (L0, f"alpha=0.5 : {T}", "alpha=0.5 : float32[6]", "%v1: leaky_relu: the result is float32[2, 3], not the stated float32[6]"),
+    (
+        L0,
+        f"alpha=0.5 : {T}",
+        "alpha=0.5 : float32[6]",
+        "%v1: leaky_relu: the result is float32[2, 3], not the stated float32[6]",
+    ),
     (L0, f"(%x, %w0) : {T}", "(%x, %w0)", "op.add has no result or no type"),
     (L0, "op.add(%x, %w0)", "op.copy(%x)", "op.copy does not belong to this level"),
     (L0, "op.add(%x, %w0)", "op.add(%x, %w0) into %x", "op.add has a buffer or a body"),

@@ -13,15 +13,20 @@ from pydantic import BaseModel
 
 from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import Policy, load_policy, policy_from_json, published_schema
+from compiler_kernels.policy.approvals import Approvals
 from compiler_kernels.policy.budget import Budget
+from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.release import Release
+from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.shapes import SymbolBound
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
+SECTIONS = {"sbom", "clauses", "release", "approvals"}
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -44,8 +49,10 @@ def test_every_key_is_documented() -> None:
     def keys(section: type[BaseModel], prefix: str) -> set[str]:
         return {prefix + k for k in section.model_fields}
 
-    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"}
+    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"} - SECTIONS
     expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
+    expected |= keys(Sbom, "sbom.") | keys(Clauses, "clauses.")
+    expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")
     assert named == expected | {"inputs.NAME", "outputs.NAME..."}

@@ -14,6 +14,7 @@ from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
+from compiler_kernels.targets.c.includes import include
 from compiler_kernels.targets.c.program_sizes import axes_of, bind_function, extents_of, room, size_tables
 from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
@@ -117,10 +118,10 @@ def _generate(
         *note,
         " * Static memory, the description the runtime reads, and one inference. No memory is allocated.",
         f" * kernels.c: SHA3-512 {sha3_512_hex(files['kernels.c'])} */",
-        '#include "cuvil_engine.h"',
-        '#include "cuvil_fpenv.h"',
-        '#include "cuvil_x86.h"',
-        *(['#include "ca1_typed.h"'] if symbols else []),  # sizes that are quotients or extremes
+        include("cuvil_engine.h"),
+        include("cuvil_fpenv.h"),
+        include("cuvil_x86.h"),
+        *([include("ca1_typed.h")] if symbols else []),  # sizes that are quotients or extremes
         "",
         *_shared_memory(main, prefix, arena, scratch),
         *(size_tables(main.inputs, _named(main), symbols, prefix) if symbols else []),
@@ -152,17 +153,17 @@ def _kernel_section(
     return [
         f"\n#ifdef {isa.macro}",
         "#define CA1_VL 1",
-        '#include "ca1_math.h"',
-        *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", '#include "ca1_math.h"'] if isa.lanes != 1 else []),
-        '#include "ca1_sum.h"',
-        '#include "ca1_typed.h"',
-        '#include "ca1_whole.h"',
-        '#include "ca1_sum_typed.h"',
-        '#include "ca1_index.h"',
-        '#include "ca1_tile.h"',
-        '#include "ca1_winograd.h"',
-        *(f'#include "{name}"' for name, words in _HEADERS if any(w in k.text for k in kernels for w in words)),
-        '#include "cuvil_engine.h"',
+        include("ca1_math.h"),
+        *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", include("ca1_math.h")] if isa.lanes != 1 else []),
+        include("ca1_sum.h"),
+        include("ca1_typed.h"),
+        include("ca1_whole.h"),
+        include("ca1_sum_typed.h"),
+        include("ca1_index.h"),
+        include("ca1_tile.h"),
+        include("ca1_winograd.h"),
+        *(include(name) for name, words in _HEADERS if any(w in k.text for k in kernels for w in words)),
+        include("cuvil_engine.h"),
         *(_refusal_macro(prefix) if _refuses(functions) else ()),
         "",
         f"extern const unsigned char {prefix}_weights[];",
@@ -184,7 +185,7 @@ def _refuses(functions: Sequence[Graph]) -> bool:
 def _refusal_macro(prefix: str) -> list[str]:
     """``#undef``: several engines may share a translation unit."""
     return [
-        '#include "ca1_refusal.h"',
+        include("ca1_refusal.h"),
         "#undef CA1_REFUSAL",
         f"#define CA1_REFUSAL {prefix}_refusal",
         f"extern const char *{prefix}_refusal;",

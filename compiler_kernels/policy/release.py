@@ -1,0 +1,24 @@
+"""Section ``release``: what `cuvil release` must find before it signs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from compiler_kernels.policy.section import Section
+
+Demand = Literal["approvals", "coverage", "equivalence", "intoto", "reproducibility", "sbom", "timestamp"]
+
+
+class Release(Section):
+    """A part that is demanded and missing, or whose verdict is not ``passed``, ends a release with exit code 3."""
+
+    demand: tuple[Demand, ...] = Field(default=(), description="Parts without which nothing is released.")
+
+    @field_validator("demand")
+    @classmethod
+    def _distinct(cls, value: tuple[Demand, ...]) -> tuple[Demand, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("must not name a part twice")
+        return tuple(sorted(value))

@@ -1,0 +1,79 @@
+"""The gate before a release: everything the policy demands is there, or a refusal that names what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler_kernels.errors import RefusedError
+from evidence.delivered import Delivered
+from evidence.verifier.approval import read_approval
+from evidence.verifier.approvals import Accepted, check_required, check_separation
+from evidence.verifier.canonical import MalformedError
+from evidence.verifier.digests import digest_bytes
+from evidence.verifier.dsse import read_envelope
+from evidence.verifier.errors import UsageError
+from evidence.verifier.release_statement import ApprovalEntry, Part
+
+_REMEDIES = {
+    "equivalence": "build again where the target can be executed",
+    "sbom": "run `cuvil sbom` first",
+    "coverage": "put the report beside the engine, or take it out of the policy's release.demand",
+    "reproducibility": "put the report beside the engine, or take it out of the policy's release.demand",
+    "approvals": "run `cuvil approve` for each role",
+    "timestamp": "state timestamp.url in the policy or give --timestamp-command",
+    "intoto": "report this as a defect",
+}
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """An approval beside an engine: as a release lists it, what it says, and the ids of its keys."""
+
+    entry: ApprovalEntry
+    said: Accepted
+
+
+def listed_approvals(delivered: Delivered) -> list[LaidOut]:
+    """The approvals beside the engine, read but not yet judged; ``UsageError`` for one that is damaged."""
+    found = []
+    for name in delivered.approval_names():
+        data = delivered.read(name)
+        try:
+            envelope = read_envelope(data)
+            approval = read_approval(envelope.payload)
+        except MalformedError as error:
+            raise UsageError(f"{delivered.engine.with_name(name)}: {error}; remove it or approve again") from None
+        ids = [item.key_id for item in envelope.signatures]
+        entry = ApprovalEntry(approval.role, approval.person, ids[0], name, digest_bytes(data).sha3_512)
+        found.append(LaidOut(entry, Accepted(approval, frozenset(ids))))
+    return found
+
+
+def check_demands(
+    policy: Mapping[str, Any],
+    parts: Mapping[str, Part],
+    approvals: Sequence[LaidOut],
+    stamped: bool,
+) -> list[str]:
+    """What the policy demands, once all of it is there; ``RefusedError`` (exit code 3) naming what is not.
+
+    The approvals are counted here by what they say; the verification of the finished release judges their signatures.
+    """
+    demanded = list((policy.get("release") or {}).get("demand") or [])
+    present = {name for name, part in parts.items() if name != "equivalence" or part.verdict == "passed"}
+    present |= {"intoto"} | ({"approvals"} if approvals else set()) | ({"timestamp"} if stamped else set())
+    for name in demanded:
+        if name not in present:
+            raise RefusedError(f"the policy demands {name}, which is not there or has not passed; {_REMEDIES[name]}")
+    said = [item.said for item in approvals]
+    try:
+        check_required(said, policy, "approvals" in demanded)
+        check_separation(said)
+    except MalformedError as error:
+        raise RefusedError(f"{error}; {_REMEDIES['approvals']}") from None
+    for name, part in parts.items():
+        if part.verdict == "failed":
+            raise RefusedError(f"{part.file}: the verdict of {name} is failed; nothing is released")
+    return demanded

@@ -143,6 +143,11 @@ def test_weights_of_nodes_that_are_no_leaves() -> None:
     refused(proto.SerializeToString(), UsageError, "gives a weight to node 0 of tree 0, which is no leaf")
 
 
+def test_clip_of_truth_values() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["b"], to=TensorProto.BOOL), helper.make_node("Clip", ["b"], ["y"])]
+    refused(model(nodes), UsageError, "clips bool elements")
+
+
 def test_corrupt_names_stay_on_one_line() -> None:
     node = helper.make_node("Relu", ["nowhere"], ["y"], name="two\nlines")
     proto = onnx.ModelProto.FromString(model([node]))

@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits bench vectors conformance clean
+.PHONY: help setup demo test test-slow test-bits bench vectors conformance test-fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,9 @@ vectors: setup  ## compute the expected bits of the arithmetic again and compare
 
 conformance: setup  ## ONNX's own node tests through compiled engines; fails when one passes no more
 	$(BIN)/cuvil conformance --baseline evidence/data/onnx_node_passing.txt
+
+test-fuzz: $(BENCH_STAMP)  ## 10,000 mutations of valid models through the importer, 500 of them as engines
+	$(BIN)/python tests/fuzz/fuzz_campaign.py --mutations 10000 --compiled 500
 
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -149,6 +149,8 @@ def _clip(ctx: Context, dtype: str) -> None:
 def _bound(ctx: Context, index: int, key: str, dtype: str) -> Tensor | float | int | None:
     """A bound as a number, as a run-time tensor, or ``None`` where nothing is beyond it."""
     integer = dtype in INTEGERS
+    if dtype == "bool":
+        ctx.at.invalid(f"clips {dtype} elements; it takes numbers")
     extreme = None if integer else float(_extreme(dtype)) * (-1 if key == "min" else 1)
     if ctx.at.version < 11:
         found: float = ctx.at.float_(key, extreme or 0.0) if extreme is not None else 0.0

@@ -157,6 +157,9 @@ def _old_form(ctx: Context, x: Tensor, entries: str, targets: int) -> Tables:
     ids = [_column(ctx, f"{entries}_{key}", len(weights)) for key in ("treeids", "nodeids", "ids")]
     for tree, number, target, weight in zip(*ids, weights, strict=True):
         leaves.setdefault((tree, number), []).append((target, weight))
+    for tree, number in leaves:
+        if (tree, number) not in place or modes[place[tree, number]] != "LEAF":
+            ctx.at.invalid(f"gives a weight to node {number} of tree {tree}, which is no leaf")
 
     def branch(name: tuple[int, int]) -> tuple[int, int, float, Any, Any, int, Sequence[float]] | None:
         if name not in place:

@@ -73,7 +73,7 @@ def draw_recurrent(rng: np.random.Generator) -> Draw:
     if lengths or "activations" in attributes:
         without["onnx.reference"] = "it reads neither sequence lengths nor activations"
 
-    double = op != "GRU" and chance(rng, 0.2)
+    double = op != "GRU" and direction == "forward" and not without and chance(rng, 0.4)
     if double:
         everything = {n: v.astype(np.float64) if v.dtype == np.float32 else v for n, v in everything.items()}
         plain = False

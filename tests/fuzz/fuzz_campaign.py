@@ -33,10 +33,13 @@ def all_seeds() -> list[Seed]:
 def imports(seeds: Sequence[Seed], numbers: range, campaign: int, workers: int) -> list[tuple[Mutant, Verdict]]:
     """Every mutation with its verdict, in the order of their numbers."""
     made = (mutant(n, seeds, campaign) for n in numbers)
-    found = []
+    found: list[tuple[Mutant, Verdict]] = []
     for one, result in run_all(attempt, made, SECONDS, workers):
         verdict = Verdict(result.kind, "", result.text) if isinstance(result, Ended) else result
         found.append((one, verdict))
+        if len(found) % 500 == 0:
+            kinds = Counter(v.kind for _, v in found)
+            print(f"{len(found)} of {len(numbers)}: {dict(kinds)}", file=sys.stderr, flush=True)
     return sorted(found, key=lambda pair: pair[0].number)
 
 

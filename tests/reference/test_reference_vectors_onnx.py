@@ -29,6 +29,20 @@ ONNXRUNTIME_DEPARTS = {
     "resize_nearest_asymmetric_scale0.6_floor": "the same",
     "resize_nearest_*half_pixel_scale1.3_round_prefer_floor": "rounds the coordinate before the tie",
     "resize_*_tf_crop_and_resize_same*": "ignores roi on an axis of scale 1",
+    "resize_by_nearest_1.3": "rounds the coordinate before the tie",
+    "resize_cubic_*_up": "has cubic interpolation of images only, from scale 1 up",
+    "resize_cubic_*_down": "the same",
+    "resize_cubic_*_one": "the same",
+    "resize_cubic_cube": "the same",
+    "resize_antialias_cubic_*": "the same",
+    "resize_by_cubic_*": "the same",
+    "resize_by_antialias": "the same",
+    "dft_complex_97": "its transform of a length that is no power of two loses digits, ten times the limit below",
+    "dft_onesided_20": "the same",
+    "dft_float16": "the same",
+    "stft_length": "the same",
+    "lstm_float64": "has no kernel, and says so only when run",
+    "gru_float64": "the same",
 }
 # Where neither follows the text: tests below check these against the text itself.
 BOTH_DEPART = {
@@ -79,12 +93,28 @@ LEFT_OPEN |= {
     "max_pool_indices_special_*": "",
     "scatter_elements_*_float16": "",
 }
+# Neither runs these as they stand; test_reference_vectors_elsewhere.py brings them into a form that one or torch has.
+HELD_ELSEWHERE = {
+    "resize_cubic_pytorch_half_pixel_one": "onnx takes -1/2 for the only coordinate, the text 0",
+    "resize_nearest_bool": "neither has boolean tensors",
+    "resize_nearest_int64": "onnxruntime has no such tensors, onnx takes them through binary64",
+    "grid_sample_far_*": "onnxruntime turns places beyond its integers to element 0, onnx raises",
+    "roi_align_opset10": "onnxruntime refuses an index of -1, onnx takes the coordinates of opset 16",
+    "rnn_with_affine": "onnxruntime takes 0 for an alpha that is left out, onnx has no such function",
+    "rnn_with_thresholdedrelu": "the same",
+    "rnn_with_scaledtanh": "the same, and for beta",
+    "gru_functions": "the same",
+    "lstm_float64_functions": "onnxruntime has float32 only, onnx the default functions only",
+    "lstm_bfloat16": "onnxruntime has float32 only, onnx rounds every step",
+}
+# The shape inference of the onnx package knows no one-sided STFT with a window and no length.
+SHAPE_NOT_CHECKED = {"stft_window": ""}
 VECTORS = load_vectors(Path(__file__).parents[2] / "docs" / "vectors" / "ca1.json")
 
 
 def checked(vector: Vector) -> onnx.ModelProto:
     model = onnx.ModelProto.FromString(onnx_model(vector))
-    onnx.checker.check_model(model, full_check=True)
+    onnx.checker.check_model(model, full_check=not departs(vector, SHAPE_NOT_CHECKED))
     return model
 
 
@@ -121,7 +151,7 @@ def departs(vector: Vector, table: dict[str, str]) -> bool:
     [
         v
         for v in VECTORS
-        if not departs(v, {**BOTH_DEPART, **STEP_BY_STEP, **WINOGRAD_DEPARTS, **SUMMED_OTHERWISE, **LEFT_OPEN})
+        if not departs(v, BOTH_DEPART | STEP_BY_STEP | WINOGRAD_DEPARTS | SUMMED_OTHERWISE | LEFT_OPEN | HELD_ELSEWHERE)
     ],
     ids=lambda v: v.name,
 )

@@ -35,7 +35,7 @@ def opened(model: onnx.ModelProto, which: str) -> tuple[onnx.ModelProto, dict[st
     for value in model.graph.input:
         dims = value.type.tensor_type.shape.dim
         axis = {"first": 0, "second": 1, "last": len(dims) - 1}[which]
-        if axis >= len(dims) or (len(dims) == 1 and value.type.tensor_type.elem_type == onnx.TensorProto.INT64):
+        if not 0 <= axis < len(dims) or (len(dims) == 1 and value.type.tensor_type.elem_type == onnx.TensorProto.INT64):
             continue
         found = dims[axis].dim_value
         if found < 2 or (size and found != size):

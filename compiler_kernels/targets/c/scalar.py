@@ -37,7 +37,7 @@ from compiler_kernels.targets.c import (
 )
 from compiler_kernels.targets.c.elementwise import body_lines
 from compiler_kernels.targets.c.row_form import by_rows
-from compiler_kernels.targets.c.sizes import declarations, is_symbolic, local_sizes, localise, most, share
+from compiler_kernels.targets.c.sizes import c_size, declarations, is_symbolic, local_sizes, localise, most, share
 from compiler_kernels.targets.c.writer import Code, Kernel, c_type, decode, root_of
 
 Emitter = Callable[[Graph, Code], None]
@@ -113,22 +113,29 @@ def emit_kernel(function: Graph, name: str = "", symbols: Symbols | None = None)
         lines, count = _sized_body(function, local.function)
         lines, count = by_rows(local.function, lines) or (lines, count)
         items = _bounded(local.function, count)
-    clip: list[str] = [] if isinstance(count, int) else share(f"{count}", items)
+        if any(" // " in line for line in lines):  # a size's division, which C would read as a comment
+            raise _no_kernel(function)
+    named = {name: name for name in local.locals}
+    clip: list[str] = [] if isinstance(count, int) else share(f"(int)({c_size(count, named)})", items)
     head = [*declarations(local, list(symbols or {}), "\n".join([*clip, *lines])), *clip]
     return _kernel(function, name, comments, lines, items, head or ["(void)sizes;"])
 
 
 def _sized_body(function: Graph, local: Graph) -> tuple[list[str], Size]:
     """:func:`_body` in terms of locals; an emitter that needs a number refuses with the operator's name."""
-    root = root_of(function)
     try:
         return _body(local)
     except Unproved:
-        shapes = ", ".join(str(list(v.type.shape)) for v in function.inputs)
-        raise UnsupportedError(
-            f"operator {root.kind}{f' (node {root.node!r})' if root.node else ''} has no kernel for the shapes "
-            f"{shapes}, whose sizes are known at run time only; pin a symbol in them (policy, shapes)"
-        ) from None
+        raise _no_kernel(function) from None
+
+
+def _no_kernel(function: Graph) -> UnsupportedError:
+    root = root_of(function)
+    shapes = ", ".join(str(list(v.type.shape)) for v in function.inputs)
+    return UnsupportedError(
+        f"operator {root.kind}{f' (node {root.node!r})' if root.node else ''} has no kernel for the shapes "
+        f"{shapes}, whose sizes are known at run time only; pin a symbol in them (policy, shapes)"
+    )
 
 
 def _bounded(function: Graph, items: Size) -> int:

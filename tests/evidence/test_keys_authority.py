@@ -253,7 +253,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     run("ca", "init")
     name = run("issue", "--person", ALICE, "--role", "tester")["name"]
     assert "--purpose" in run("issue", "--person", "B", "--role", "tester", "--purpose", "x", code=2)["message"]
-    device = run("issue", "--person", "scanner", "--role", "device", "--p384-only")
+    device = run("issue", "--person", "scanner", "--role", "device", "--ecdsa-only")
     assert list(device["keys"]) == [P384]
     run("rotate", "--person", ALICE, "--role", "tester")
     run("revoke", name, "--reason", "key-compromise", "--invalid-since", "2026-01-31T00:00:00Z")

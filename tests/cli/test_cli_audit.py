@@ -165,3 +165,19 @@ def test_a_failed_build_is_recorded_by_class_and_check_only(
     assert (event.fields["outcome"], event.fields["error"]) == ("failed", "UsageError")
     assert b"secret-patient-name" not in (home / "audit" / "events.jsonl").read_bytes()
     assert json.loads(event.encode())["fields"]["target"] == X86
+
+
+def test_every_use_of_the_authority_is_recorded_without_names(cli: Cli, home: Path) -> None:
+    person = ("--person", "Wren Plover", "--role", "tester")
+    assert cli("keys", "ca", "init")[0] == 0
+    for command in ("issue", "rotate"):
+        code, _, err = cli("keys", command, *person)
+        assert (code, err) == (0, "")
+    assert cli("keys", "crl")[0] == 0
+    log = AuditLog(home)
+    assert kinds(home) == ["keys-ca-init", "keys-issue", "keys-rotate", "keys-crl"]
+    issued, rotated = log.events()[1:3]
+    assert issued.fields["role"] == "tester"
+    assert issued.fields["keys"] != rotated.fields["keys"]
+    assert log.personal(issued)["Wren Plover"] == {"person": "Wren Plover"}
+    assert b"Wren" not in log.events_file.path.read_bytes()

@@ -94,6 +94,7 @@ def test_from_keys_to_a_deployed_release(
     log = cuvil("log", "show")
     assert [item["kind"] for item in log["entries"]] == ["build", "release"]  # type: ignore[union-attr,index,call-overload]
     cuvil("log", "prove", "0", "--output", tmp_path / "entry.json")
+    assert cuvil("log", "check", "--trust-root", trust)["heads"] == 2
     # The heads are signed by keys that the authority certified, which the default root does not list.
     assert cuvil("log", "check", code=1)["check"] == "log"
     assert verify_release(output, trust).ok

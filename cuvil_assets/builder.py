@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from compiler_kernels.doors import source_path
 from compiler_kernels.errors import CuvilError, UsageError, VerificationFailed
 from compiler_kernels.stage import Json, StageResult
-from cuvil_assets import chain
+from cuvil_assets import audit, chain
 from cuvil_assets.delivery import Content, check_output, deliver, planned
 from cuvil_assets.execution import Build, cpu_seconds
 from cuvil_assets.files import write_atomic
@@ -25,6 +25,7 @@ from cuvil_assets.progress import Listener, Silent, listening
 from cuvil_assets.records import Recorded
 from cuvil_assets.request import save_request
 from evidence.keys import init_keys
+from evidence.verifier.errors import VerifierError
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -60,13 +61,20 @@ def build(options: BuildOptions, listener: Listener | None = None, verbose: bool
     save_request(home, request)
     work = Build(home, request, options.use_cache)
     heard = _Notes(listener or Silent())
-    with _locked(home), listening(heard):
-        before = cpu_seconds()
-        _run(work, heard, verbose)
-        run_cpu = cpu_seconds() - before
-    results = {name: work.records.read(name) for name in chain.NAMES}
     paths = planned(options.output, options.emit)
-    deliver(_contents(paths, {name: recorded.result for name, recorded in results.items()}, request.target))
+    try:
+        with _locked(home), listening(heard):
+            before = cpu_seconds()
+            _run(work, heard, verbose)
+            run_cpu = cpu_seconds() - before
+        results = {name: work.records.read(name) for name in chain.NAMES}
+        contents = _contents(paths, {name: recorded.result for name, recorded in results.items()}, request.target)
+        # Recorded first, delivered second: nothing leaves unrecorded where the policy forbids it.
+        remark = audit.build_made(home.root, request, results, keys)
+        deliver(contents)
+    except (CuvilError, VerifierError) as error:
+        audit.build_failed(home.root, request, error)
+        raise
     stages_cpu = sum(item.cpu_seconds for item in results.values())
     facts: dict[str, Json] = {
         **_facts(results),
@@ -74,6 +82,8 @@ def build(options: BuildOptions, listener: Listener | None = None, verbose: bool
         "partition": request.partition,
         "keys": str(keys.folder),
         "keys_created": keys.created,
+        # empty, or why the audit log did not record this build
+        "audit": remark,
         "stages": {
             name: {
                 "cache_hit": item.cache_hit,

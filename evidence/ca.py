@@ -32,7 +32,7 @@ from evidence.verifier.errors import UsageError
 from evidence.verifier.files import read_small
 from evidence.verifier.keyring import PAYLOAD_TYPE, REASONS, ROLES, KeyEntry, Keyring
 from evidence.verifier.signing import REQUIRED_ALGORITHMS, Signer, key_id
-from evidence.verifier.trust import DEVELOPMENT, TRUST_ROOT_FILE, TrustRoot, load_trust_root
+from evidence.verifier.trust import DEVELOPMENT, TRUST_ROOT_FILE, TrustRoot, default_trust_root, load_trust_root
 from evidence.verifier.x509 import CODE_SIGNING, DEPLOYMENT, DOCUMENT_SIGNING
 
 ROLE_PURPOSES: Mapping[str, str] = {
@@ -68,6 +68,7 @@ class Authority:
         if self.folder.stat().st_mode & 0o022:
             raise UsageError(f"{self.folder}: the folder is writable by others; run `chmod 700 {self.folder}`")
         self.register = Register.load(self.folder / "register.json")
+        self._signers: dict[tuple[str, str], Signer] = {}
 
     @cached_property
     def roots(self) -> tuple[bytes, ...]:
@@ -277,7 +278,7 @@ class Authority:
         stamps = sorted((self.folder / "tsa-roots").glob("*.pem"))
         root = TrustRoot(
             DEVELOPMENT,
-            init_keys(self.home).trust_root.keys,
+            load_trust_root(default_trust_root(self.home)).keys,
             self.roots,
             tuple(_read_pem(path, "CERTIFICATE") for path in stamps),
             self.crls,
@@ -290,7 +291,11 @@ class Authority:
         return _read_pem(self.folder / f"{level}.{STEMS[algorithm]}.cert.pem", "CERTIFICATE")
 
     def _signer(self, level: str, algorithm: str) -> Signer:
-        return load_signer(self.folder / f"{level}.{STEMS[algorithm]}.key.pem", algorithm)
+        # Opening an encrypted key takes a good part of a second, so each is opened once.
+        if (level, algorithm) not in self._signers:
+            path = self.folder / f"{level}.{STEMS[algorithm]}.key.pem"
+            self._signers[level, algorithm] = load_signer(path, algorithm)
+        return self._signers[level, algorithm]
 
 
 def init_authority(now: datetime, home: Path | None = None, organisation: str = "Cuvil development") -> Authority:

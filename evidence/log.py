@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evidence.verifier.canonical import MalformedError, canonical_bytes, strict_json
@@ -22,7 +22,7 @@ from evidence.verifier.intoto import encode_line
 from evidence.verifier.log import CHECKPOINT_TYPE, Checkpoint, check_signed, encode_proof, read_checkpoint, sign_bytes
 from evidence.verifier.merkle import check_consistency, consistency_path, inclusion_path, leaf_hash, root_hash
 from evidence.verifier.signing import Signer, key_id
-from evidence.verifier.trust import TrustRoot
+from evidence.verifier.trust import TrustedKey, TrustRoot
 
 FOLDER = "log-tree"
 
@@ -35,6 +35,17 @@ class Appended:
     checkpoint: Checkpoint
     envelope: Envelope
     proof: bytes
+
+
+def with_builders(root: TrustRoot) -> TrustRoot:
+    """``root`` with the keys that its keyring lists as builders': they sign heads, whatever certificate they have.
+
+    Expiry and revocation are not judged here: a head says what the log held then, and no head carries a timestamp.
+    """
+    known = {item.key_id for item in root.keys}
+    entries = () if root.keyring is None else root.keyring.entries
+    further = (item for item in entries if "builder" in item.roles and item.key_id not in known)
+    return replace(root, keys=root.keys + tuple(TrustedKey(item.algorithm, item.spki) for item in further))
 
 
 class Log:
@@ -110,6 +121,7 @@ class Log:
         """
         leaves, heads = self.entries(), self.heads()
         self._continues(leaves, heads)
+        root = with_builders(root)
         hashes = [leaf_hash(item) for item in leaves]
         last: Checkpoint | None = None
         for envelope in heads:

@@ -64,9 +64,12 @@ def check_demands(
     demanded = list((policy.get("release") or {}).get("demand") or [])
     present = {name for name, part in parts.items() if name != "equivalence" or part.verdict == "passed"}
     present |= {"intoto"} | ({"approvals"} if approvals else set()) | ({"timestamp"} if stamped else set())
-    for name in demanded:
-        if name not in present:
-            raise RefusedError(f"the policy demands {name}, which is not there or has not passed; {_REMEDIES[name]}")
+    missing = [name for name in demanded if name not in present]
+    if missing:
+        raise RefusedError(
+            f"the policy demands {', '.join(missing)}, which is not there or has not passed; "
+            + ", and ".join(_REMEDIES[name] for name in missing)
+        )
     said = [item.said for item in approvals]
     try:
         check_required(said, policy, "approvals" in demanded)

@@ -50,6 +50,8 @@ def run(options: BuildOptions, *, as_json: bool, verbose: bool) -> None:
     if as_json:
         print_json({**document(outcome), **({"note": remark} if remark else {})})
         return
+    if outcome.facts["audit"]:
+        note(str(outcome.facts["audit"]))
     if outcome.facts["keys_created"]:
         note(f"made development keys in {outcome.facts['keys']}: they show what belongs together, not who made it")
     print(summary(outcome))

@@ -24,6 +24,8 @@ def run(output_dir: Path, target: str, json: bool) -> None:
         outcome = build(BuildOptions(model, policy, target, output, input_shape), None if json else Progress())
         if outcome.facts["keys_created"] and not json:
             note(f"made development keys in {outcome.facts['keys']}: they show what belongs together, not who made it")
+        if outcome.facts["audit"] and not json:
+            note(str(outcome.facts["audit"]))
         return outcome if json else replace(outcome, facts=_for_people(outcome))
 
     run_demo(output_dir, json=json, build=build_demo, verify=verify_engine, target=target or None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from compiler_kernels.stage import Json
-from cuvil_assets.cli.outcome import print_json
+from cuvil_assets import audit
+from cuvil_assets.cli.outcome import note, print_json
 from evidence.ca import Authority, Identity, init_authority, utc_now
 from evidence.register import Issued
 from evidence.verifier.errors import UsageError
@@ -33,6 +34,7 @@ def ca_init(organisation: str, json: bool) -> None:
     if not 1 <= len(organisation) <= 40 or not organisation.isprintable():
         raise UsageError("--organisation is not a name of 1 to 40 printable characters; give the organisation's name")
     authority = init_authority(utc_now(), organisation=organisation)
+    _recorded(authority, "keys-ca-init", {})
     _say_trust(authority, json, {"folder": str(authority.folder)}, f"certificate authority in {authority.folder}")
 
 
@@ -43,13 +45,16 @@ def issue(person: str, role: str, purpose: str, p384_only: bool, days: int, json
     algorithms = (P384,) if p384_only else REQUIRED_ALGORITHMS
     authority = Authority()
     made = authority.issue(person, role, utc_now(), purpose=_PURPOSES.get(purpose), days=days, algorithms=algorithms)
+    _recorded(authority, "keys-issue", _ids(made), person)
     _say_identity(authority, made, json)
 
 
 def rotate(person: str, role: str, days: int, json: bool) -> None:
     """Replace a set by one that it endorses."""
     authority = Authority()
-    _say_identity(authority, authority.rotate(person, role, utc_now(), days=days), json)
+    made = authority.rotate(person, role, utc_now(), days=days)
+    _recorded(authority, "keys-rotate", _ids(made), person)
+    _say_identity(authority, made, json)
 
 
 def revoke(name: str, reason: str, invalid_since: str, json: bool) -> None:
@@ -57,6 +62,7 @@ def revoke(name: str, reason: str, invalid_since: str, json: bool) -> None:
     since = parse_time(invalid_since, "--invalid-since") if invalid_since else None
     authority = Authority()
     item = authority.revoke(name, reason.replace("-", "_"), utc_now(), since)
+    _recorded(authority, "keys-revoke", {"role": item.role, "reason": reason}, item.person)
     _say_trust(authority, json, _row(item), f"revoked {item.name} ({reason})")
 
 
@@ -64,6 +70,7 @@ def crl(days: int, json: bool) -> None:
     """New lists of all four authorities."""
     authority = Authority()
     authority.write_crls(utc_now(), days)
+    _recorded(authority, "keys-crl", {"days": days})
     files = sorted(str(path) for path in authority.folder.glob("*.crl.pem"))
     _say_trust(authority, json, {"crls": list[Json](files)}, "\n".join(files))
 
@@ -82,6 +89,17 @@ def keyring_show(json: bool) -> None:
         until = f"{time_text(item.not_before)} to {time_text(item.not_after)}"
         revoked = f"  revoked {time_text(item.revoked_at)} ({item.reason})" if item.revoked_at else ""
         print(f"{item.key_id[:16]}  {item.algorithm}  {'/'.join(item.roles)}  {item.person}  {until}{revoked}")
+
+
+def _recorded(authority: Authority, event: str, fields: dict[str, Json], person: str = "") -> None:
+    """Put a use of the authority's keys into the audit log; the person it is about can be erased there."""
+    remark = audit.record(authority.home, event, fields, person=person)
+    if remark:
+        note(remark)
+
+
+def _ids(made: Identity) -> dict[str, Json]:
+    return {"role": made.role, "keys": [key_id(signer.spki) for signer in made.signers]}
 
 
 def _say_identity(authority: Authority, made: Identity, json: bool) -> None:

@@ -62,7 +62,7 @@ def issue(
         str, typer.Option(metavar="NAME", help="code, document or deployment; that of the role if absent.")
     ] = "",
     p384_only: Annotated[
-        bool, typer.Option("--p384-only", help="No SM2 key, for a device that must not sign with SM2.")
+        bool, typer.Option("--ecdsa-only", help="No SM2 key, for a device that must not sign with SM2.")
     ] = False,
     days: Days = 1095,
     json: Json = False,

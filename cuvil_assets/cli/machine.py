@@ -6,7 +6,7 @@ import dataclasses
 
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.stage import Json, as_json
-from cuvil_assets.cli.outcome import print_json
+from cuvil_assets.cli.outcome import note, print_json
 
 
 def doctor(json: bool) -> None:
@@ -48,10 +48,12 @@ def setup(json: bool) -> None:
 
 def keys_init(json: bool) -> None:
     """Make a key set, or say which one is there."""
-    from evidence.keys import init_keys, key_id
+    from cuvil_assets import audit
+    from evidence.keys import default_home, init_keys, key_id
     from evidence.verifier.trust import TRUST_ROOT_FILE
 
     keys = init_keys()
+    remark = audit.record(default_home(), "keys-init", audit.keys_fields(keys)) if keys.created else ""
     found: dict[str, Json] = {
         "folder": str(keys.folder),
         "created": keys.created,
@@ -59,10 +61,13 @@ def keys_init(json: bool) -> None:
         "encrypted": keys.encrypted,
         "trust_root": str(keys.folder / TRUST_ROOT_FILE),
         "keys": {signer.algorithm: key_id(signer.spki) for signer in keys.signers},
+        **({"audit": remark} if remark else {}),
     }
     if json:
         print_json(found)
         return
+    if remark:
+        note(remark)
     print(f"{'made' if keys.created else 'found'} the key set in {keys.folder}")
     print(f"grade: {keys.trust_root.grade}; private keys {'encrypted' if keys.encrypted else 'in plain files'}")
     for signer in keys.signers:

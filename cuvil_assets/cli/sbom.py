@@ -25,7 +25,7 @@ SOUP_FORMATS = {".csv": soup_csv, ".xlsx": soup_xlsx, ".md": soup_markdown}
 
 
 def run(engine: Path, output: Path | None, soup: Path | None, syft: bool, json: bool) -> None:
-    """Write the bill beside the engine (or to ``output``), and the SOUP list to ``soup``.
+    """Write the bill beside the engine (or to ``output``) with ``licences/`` next to it, and the SOUP list to ``soup``.
 
     Raises ``RefusedError`` for a gate of the policy or a component only syft knows, ``UsageError`` for files.
     """
@@ -40,7 +40,10 @@ def run(engine: Path, output: Path | None, soup: Path | None, syft: bool, json: 
     if second is not None and not second.ok:
         raise RefusedError(f"{second.sentence}; find out where it comes from before a release")
     path = output or engine.with_name(bill.name)
-    files: dict[Path, bytes] = {path: bill.data}
+    files: dict[Path, bytes] = {
+        path.with_name("licences") / Path(name).name: text for name, text in bill.licences.items()
+    }
+    files[path] = bill.data
     missing: list[str] = []
     if soup is not None:
         rows = _rows(bill, statement, store)
@@ -51,6 +54,7 @@ def run(engine: Path, output: Path | None, soup: Path | None, syft: bool, json: 
     document: dict[str, Json] = {
         "sbom": str(path),
         "sha3_512": digest_bytes(bill.data).sha3_512,
+        "licences": len(bill.licences),
         "soup": str(soup) if soup is not None else None,
         "soup_findings": [*missing],
         "syft": as_json(second.to_json()) if second is not None else None,
@@ -93,6 +97,7 @@ def _write(path: Path, data: bytes, engine: Path) -> None:
     if path.exists() and path.samefile(engine):
         raise UsageError(f"{path}: is the engine, which would be overwritten; choose another name")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, data)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from None

@@ -16,7 +16,7 @@ from evidence.verifier.dsse import read_envelope
 from evidence.verifier.intoto import check_lines
 from evidence.verifier.listing import Listing
 from evidence.verifier.log import check_log_proof
-from evidence.verifier.release_statement import DEMANDS, ReleaseStatement
+from evidence.verifier.release_statement import DEMANDS, Part, ReleaseStatement
 from evidence.verifier.report import OK, Checks, Findings
 from evidence.verifier.signers import Moment, SignerKey, trusted_keys
 from evidence.verifier.statement import Statement, read_statement
@@ -174,6 +174,9 @@ class Contents:
         for name, part in found.parts.items():
             if part.verdict == "failed":
                 raise MalformedError(f"the verdict of {name} ({part.file}) is failed")
+        for name in ("coverage", "reproducibility"):
+            if name in found.parts:
+                self._verdict(found.parts[name])
         equivalence = found.parts.get("equivalence")
         if equivalence is not None and (equivalence.sha3_512, equivalence.verdict) != (
             build.equivalence.report,
@@ -190,6 +193,12 @@ class Contents:
             raise MalformedError(f"the policy demands {', '.join(missing)}, which this release lacks or has not passed")
         said = ", ".join(found.demanded) or "nothing"
         return True, f"the policy demands {said}; all of it is here"
+
+    def _verdict(self, part: Part) -> None:
+        """That the release states of a report what the report says; one that says nothing is ``stated``."""
+        said = expect_map(strict_json(self.read(part.file)), part.file).get("verdict")
+        if part.verdict != (said if isinstance(said, str) and said else "stated"):
+            raise MalformedError(f"{part.file} says {said}, the release says {part.verdict}")
 
     def _sbom(self) -> tuple[bool, str]:
         part = self.statement.parts.get("sbom")

@@ -73,7 +73,7 @@ def test_every_proof_holds_and_no_changed_one(size: int) -> None:
         path = consistency_path(leaves, old)
         check_consistency(old, size, root_hash(leaves[:old]), root, path)
         with pytest.raises(MalformedError):
-            check_consistency(old, size, root_hash([*leaves[: old - 1], root]), root, path)
+            check_consistency(old, size, root_hash([*leaves[: old - 1], leaf_hash(root)]), root, path)
         with pytest.raises(MalformedError):
             check_consistency(old, size, root_hash(leaves[:old]), leaf_hash(root), path)
 

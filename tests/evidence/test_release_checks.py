@@ -263,6 +263,25 @@ def test_missing_demanded_parts_and_approvals_are_refused(bench: Bench) -> None:
     assert bench.release(built, keys).report.ok
 
 
+def test_a_report_is_quoted_as_it_speaks(bench: Bench) -> None:
+    keys = bench.org.person("Berta", "builder")
+    built = bench.build(keys, f"{PLAIN}, coverage")
+    report = built.engine.with_name(f"{STEM}.coverage.json")
+    report.write_text('{"verdict": "failed"}')
+    with pytest.raises(RefusedError, match="the verdict of coverage is failed"):
+        bench.release(built, keys)
+    report.write_text('{"verdict": "passed"}')
+    done = bench.release(built, keys)
+    assert done.report.evidence["parts"]["coverage"] == "passed"  # type: ignore[index,call-overload]
+    case = Case(done.folder, bench.org.trust_root(), built, bench.org, {"Berta": keys})
+
+    def better(statement: dict[str, object]) -> None:
+        statement["predicate"]["parts"]["coverage"]["verdict"] = "splendid"  # type: ignore[index]
+        statement["predicate"]["timestamp"] = {"expected": True}  # type: ignore[index]
+
+    assert "demanded-part" in resign(case, done.folder, better)
+
+
 def test_a_report_made_after_the_approval_is_not_approved(bench: Bench) -> None:
     keys, dora = bench.org.person("Berta", "builder"), bench.org.person("Dora", "developer")
     built = bench.build(keys, PLAIN, "approvals: {roles: [developer], threshold: 1}\n")

@@ -57,7 +57,7 @@ def test_the_release_is_good_before_anything_is_changed(own: Case) -> None:
 def test_a_flipped_bit_anywhere_is_caught(own: Case) -> None:
     draw = random.Random(5)
     names = files_of(own.folder)
-    for number in range(90):
+    for number in range(60):
         name = names[number % len(names)] if number % 3 else RELEASE
         path = own.folder / name
         data = path.read_bytes()

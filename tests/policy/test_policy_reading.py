@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import Policy, load_policy, policy_from_json, published_schema
 from compiler_kernels.policy.approvals import Approvals
+from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.model import ModelIdentity
@@ -26,7 +27,7 @@ from compiler_kernels.policy.tensors import TensorGuard
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
-SECTIONS = {"sbom", "clauses", "release", "approvals"}
+SECTIONS = {"audit", "sbom", "clauses", "release", "approvals"}
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -52,6 +53,7 @@ def test_every_key_is_documented() -> None:
     expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"} - SECTIONS
     expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
     expected |= keys(Sbom, "sbom.") | keys(Clauses, "clauses.")
+    expected |= keys(Audit, "audit.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from sbom_case import Built
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.stage import Artifact, sha3_512_hex
 from compiler_kernels.toolchain.sources import RUNTIME_UNITS
+from evidence.clauses.table import clause_table
 from evidence.sbom import environment, toolchain
 from evidence.sbom.check import problems, referential
 from evidence.sbom.linked import linked_parts
@@ -88,6 +90,24 @@ def test_digests_of_files_are_those_of_the_artefacts(built: Built) -> None:
             assert hashes(found[ref]) == {"SHA-256": item.sha256, "SHA3-512": item.sha3_512}
             checked += 1
     assert checked == 4
+
+
+def test_every_include_of_generated_source_names_clauses(built: Built) -> None:
+    chain = read_chain(built.statement.chain, built.statement.head)
+    generated = chain.record("generated_source")
+    assert generated is not None
+    known = set(clause_table().clauses)
+    lines = []
+    for name in ("engine.c", "kernels.c"):
+        item = generated.artifact(name)
+        assert item is not None
+        text = (built.store.find(item.sha3_512) or b"").decode()
+        lines += [line for line in text.splitlines() if line.lstrip().startswith("#include")]
+    assert len(lines) > 20
+    for line in lines:
+        match = re.fullmatch(r'#include "[a-z0-9_]+\.h" /\* clauses: (.+) \*/', line)
+        assert match is not None, line
+        assert set(match[1].split("; ")) <= known
 
 
 def test_digests_of_objects_are_of_bytes_of_the_engine(built: Built) -> None:

@@ -13,9 +13,9 @@ from typing import NoReturn
 from typing import cast as cast_type
 
 from compiler_kernels.errors import IRError
-from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.dims import Size
 from compiler_kernels.ir.dims_text import parse_dim
+from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import ANONYMOUS, Attr, TensorType
 
 Shape = tuple[int, ...]

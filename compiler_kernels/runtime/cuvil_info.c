@@ -155,7 +155,7 @@ static const char *tensor_problem(const cuvil_tensor *tensors, int count, void *
     if (count < 0 || count > CUVIL_MAX_TENSORS) return "the number of tensors";
     for (int i = 0; i < count; i++) {
         long product = 1;
-        if (tensors[i].dtype != CUVIL_FLOAT32) return "a dtype";
+        (void)cuvil_type_of(&tensors[i]); /* fails by itself for an unknown element type */
         if (tensors[i].rank < 0 || tensors[i].rank > CUVIL_MAX_RANK) return "a rank";
         for (int axis = 0; axis < tensors[i].rank; axis++) product *= tensors[i].shape[axis];
         if (product != tensors[i].count) return "an element count";

@@ -135,8 +135,8 @@ def _products() -> Iterator[Case]:
                     pads=[1, 1, 1, 1])  # fmt: skip
     operands = (wide("x", 1, 520, 1, 2), wide("w", 2, 520, 1, 1, constant=True), wide("b", 2, constant=True))
     yield _case("conv_float64_1x1_c520", "Conv", operands)
-    operands = (wide("x", 1, 16, 3, 3), wide("w", 16, 2, 3, 2, constant=True))
-    yield _case("conv_transpose_float64", "ConvTranspose", operands, strides=[2, 1], pads=[1, 0, 0, 1])
+    pair = (wide("x", 1, 16, 3, 3), wide("w", 16, 2, 3, 2, constant=True))
+    yield _case("conv_transpose_float64", "ConvTranspose", pair, strides=[2, 1], pads=[1, 0, 0, 1])
     for op, size in (("AveragePool", [10, 11]), ("MaxPool", [3, 2])):
         yield _case(f"{op.lower()}_float64", op, (wide("x", 1, 2, 12, 12),), kernel_shape=size)
     yield _case("globalaveragepool_float64", "GlobalAveragePool", (wide("x", 2, 2, 30, 25),))

@@ -70,9 +70,9 @@ def pool(function: Graph, code: Code) -> None:
 def _lowest(dtype: str) -> str:
     """What the maximum of a window without elements is."""
     row = DTYPES[dtype]
-    return (
-        f"-__builtin_inf{'f' if dtype == 'float32' else ''}()" if row.kind == "float" else c_number(row.lowest, dtype)
-    )
+    if row.kind != "float":
+        return c_number(row.lowest, dtype)
+    return "-__builtin_inff()" if dtype == "float32" else "-__builtin_inf()"
 
 
 def _maximum(dtype: str) -> str:

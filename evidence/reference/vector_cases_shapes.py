@@ -146,8 +146,8 @@ def _products() -> Iterator[Case]:
     statistics = [random(n, 3, kind="positive", constant=True, dtype="float64") for n in ("mean", "var")]
     yield _case("batch_norm_float64", "BatchNormalization", (wide("x", 2, 3, 4), *parameters, *statistics))
     for dtype in ("int32", "int64", "uint32", "uint64"):
-        pair = [random(n, *s, kind="bits", dtype=dtype) for n, s in (("a", (2, 3, 7)), ("b", (7, 4)))]
-        yield _case(f"matmul_{dtype}", "MatMul", pair)
+        factors = [random(n, *s, kind="bits", dtype=dtype) for n, s in (("a", (2, 3, 7)), ("b", (7, 4)))]
+        yield _case(f"matmul_{dtype}", "MatMul", factors)
     for dtype in ("int8", "uint8"):
         x = random("x", 1, 2, 5, 6, kind="bits", dtype=dtype)
         yield _case(f"maxpool_{dtype}", "MaxPool", (x,), kernel_shape=[2, 3], strides=[2, 1], pads=[1, 0, 0, 2])

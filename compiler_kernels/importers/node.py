@@ -137,9 +137,16 @@ class Node:
 
 
 def make_node(proto: onnx.NodeProto, index: int, version: int) -> Node:
-    """Wrap ``proto``; references to function parameters and subgraphs stay out of ``attrs``."""
+    """Wrap ``proto``; subgraphs stay out of ``attrs``. ``UsageError`` for a reference to a parameter of a function: the
+    expansion of functions leaves none."""
     attrs: dict[str, object] = {}
     for attr in proto.attribute:
-        if not attr.ref_attr_name and attr.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+        if attr.ref_attr_name:
+            name = proto.name or f"{proto.op_type}_{index}"
+            raise UsageError(
+                f"node {name!r} ({proto.op_type}) takes its attribute {attr.name!r} from {attr.ref_attr_name!r}, a "
+                "parameter of a function, but stands in none"
+            )
+        if attr.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             attrs[attr.name] = onnx.helper.get_attribute_value(attr)
     return Node(proto, proto.name or f"{proto.op_type}_{index}", version, attrs)

@@ -19,7 +19,7 @@ from compiler_kernels.ir.graph import Attr
 def batch_normalization(ctx: Context) -> None:
     """Parameters may be run-time tensors. Training mode (opset 14 on) normalises by the statistics of the batch and
     returns the running mean and variance; its earlier forms are refused."""
-    training = ctx.at.int_("training_mode", 0)
+    training = ctx.at.flag("training_mode", 0)
     if not training and any(ctx.used(i) for i in range(1, 5)):
         ctx.at.unsupported("is in training mode; export the model for inference")
     if ctx.at.version < 9 and not ctx.at.int_("spatial", 1):

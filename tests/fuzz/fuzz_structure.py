@@ -36,6 +36,13 @@ NAMES = (
     "\r",
 )
 TEXTS = (b"", b"linear", b"cubic", b"SAME_UPPER", b"VALID", b"none", b"no such mode", b"\xff\xfe", b"reflect", b"a\nb")
+FIXED = {
+    **dict.fromkeys("Shape Size NonZero ArgMax ArgMin".split(), TensorProto.INT64),
+    **dict.fromkeys("Equal Less LessOrEqual Greater GreaterOrEqual Not And Or Xor".split(), TensorProto.BOOL),
+    **dict.fromkeys("QuantizeLinear DynamicQuantizeLinear".split(), TensorProto.UINT8),
+    "DequantizeLinear": TensorProto.FLOAT,
+}  # fmt: skip
+"""Element type of the first result of operators that do not keep their operand's."""
 Change = Callable[[ModelProto, random.Random], None]
 
 
@@ -73,13 +80,20 @@ def name(model: ModelProto, rng: random.Random) -> str:
 
 
 def typed(model: ModelProto, names: Sequence[str]) -> list[onnx.ValueInfoProto]:
-    """Declarations of tensors by name, of the element type that shape inference finds, float32 where it finds none."""
-    try:
-        graph = onnx.shape_inference.infer_shapes(model).graph
-        known = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
-    except Exception:  # a model damaged before
-        known = {}
-    return [helper.make_tensor_value_info(n, known.get(n) or TensorProto.FLOAT, None) for n in names]
+    """Declarations of tensors by name, of the element type declared, or of the node's first operand, or that its
+    operator always gives. (onnx.shape_inference ends the process by an assertion on some damaged models.)"""
+    graph = model.graph
+    known = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
+    known |= {t.name: t.data_type for t in graph.initializer}
+    for node in graph.node:
+        to = [a.i for a in node.attribute if a.name == "to"]
+        kind = FIXED.get(node.op_type) or (to[0] if to else known.get(node.input[0], 0) if node.input else 0)
+        for output in node.output:
+            known.setdefault(output, kind)
+    return [
+        helper.make_tensor_value_info(n, known.get(n) if 0 < (known.get(n) or 0) < 17 else TensorProto.FLOAT, None)
+        for n in names
+    ]
 
 
 def _node(model: ModelProto, rng: random.Random) -> tuple[GraphProto, int] | None:

@@ -148,6 +148,12 @@ def test_clip_of_truth_values() -> None:
     refused(model(nodes), UsageError, "clips bool elements")
 
 
+def test_reference_to_a_parameter_outside_functions() -> None:
+    node = helper.make_node("ReduceMax", ["x"], ["y"], name="r", keepdims=0)
+    node.attribute[0].ref_attr_name = "keep"
+    refused(model([node]), UsageError, "node 'r' .* takes its attribute 'keepdims' from 'keep'")
+
+
 def test_corrupt_names_stay_on_one_line() -> None:
     node = helper.make_node("Relu", ["nowhere"], ["y"], name="two\nlines")
     proto = onnx.ModelProto.FromString(model([node]))

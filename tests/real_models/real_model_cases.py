@@ -149,7 +149,7 @@ MODELS = (
     RealModel("brainchop_meshnet5_gwm", {"t1": (1, 1, 24, 24, 24)}, brain, "inputs: {t1: {range: [0, 1]}}\n"),
     RealModel(
         "silero_vad_if_lstm", {"input": (1, 576), "state": (2, 1, 128)}, speech,
-        "inputs: {input: {range: [-1, 1]}, sr: {range: [16000, 16000]}}\n",
+        "inputs: {input: {range: [-1, 1]}, sr: {range: [16000, 16000]}}\n", limit=1e-5,
     ),
     RealModel("magika_v3_3", {"bytes": (1, 2048)}, file_content, "inputs: {bytes: {range: [0, 256]}}\n"),
     RealModel("ppocr_cls_mobilenetv3", {"x": (1, 3, 48, 192)}, line_of_text(192), INK),

@@ -24,10 +24,11 @@ from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.shapes import SymbolBound
 from compiler_kernels.policy.signing import Signing
 from compiler_kernels.policy.tensors import TensorGuard
+from compiler_kernels.policy.timestamp import TimestampAuthority
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
-SECTIONS = {"audit", "sbom", "clauses", "release", "approvals"}
+SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "timestamp"}
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -53,7 +54,7 @@ def test_every_key_is_documented() -> None:
     expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"} - SECTIONS
     expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
     expected |= keys(Sbom, "sbom.") | keys(Clauses, "clauses.")
-    expected |= keys(Audit, "audit.")
+    expected |= keys(Audit, "audit.") | keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")

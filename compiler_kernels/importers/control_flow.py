@@ -229,6 +229,8 @@ def scan(ctx: Context) -> None:
         _scan8(ctx)
         return
     body, scanned = _body(ctx, "body"), ctx.at.int_("num_scan_inputs", 1)
+    if not 1 <= scanned <= len(ctx.at.inputs):
+        ctx.at.invalid(f"scans {scanned} inputs of {len(ctx.at.inputs)}")
     states = [ctx.tensor(i) for i in range(len(ctx.at.inputs) - scanned)]
     sequences = [ctx.tensor(i) for i in range(len(states), len(ctx.at.inputs))]
     outputs = len(body.output) - len(states)
@@ -297,6 +299,8 @@ def _scan8(ctx: Context) -> None:
         ctx.at.unsupported("has sequence lengths, which are not compiled; convert the model to opset 9 or later")
     body, scanned = _body(ctx, "body"), ctx.at.int_("num_scan_inputs", 1)
     given = [ctx.tensor(i) for i in range(1, len(ctx.at.inputs))]
+    if not 1 <= scanned <= len(given):
+        ctx.at.invalid(f"scans {scanned} inputs of {len(given)}")
     states, sequences = given[: len(given) - scanned], given[len(given) - scanned :]
     reverse = ctx.at.ints("directions", [0] * scanned, scanned)
     batches = given[0].shape[0]

@@ -43,6 +43,8 @@ def expand(ctx: Context) -> bool:
     schema = _schema(node)
     if schema is None or (not schema.has_function and not schema.has_context_dependent_function):
         return False
+    for key in ("interleaved", "is_causal"):
+        node.flag(key, 0)
     found: list[bool] = []
 
     def standard(inner: Context) -> None:

@@ -69,8 +69,8 @@ class Node:
 
     @property
     def where(self) -> str:
-        domain = self.proto.domain or "ai.onnx"
-        return f"node {self.name!r} ({self.op}, domain {domain}, opset {self.version})"
+        words = [w if w.isprintable() else repr(w) for w in (self.op, self.proto.domain or "ai.onnx")]
+        return f"node {self.name!r} ({words[0]}, domain {words[1]}, opset {self.version})"
 
     def unsupported(self, why: str) -> NoReturn:
         """Raise ``UnsupportedError`` naming node, operator, domain and opset."""

@@ -154,6 +154,20 @@ def test_reference_to_a_parameter_outside_functions() -> None:
     refused(model([node]), UsageError, "node 'r' .* takes its attribute 'keepdims' from 'keep'")
 
 
+@pytest.mark.parametrize("count", [0, -1, 5])
+def test_scan_of_more_inputs_than_there_are(count: int) -> None:
+    infos = [helper.make_tensor_value_info(n, FLOAT, None) for n in "ab"]
+    body = helper.make_graph([helper.make_node("Relu", ["a"], ["b"])], "body", infos[:1], infos[1:])
+    node = helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=count)
+    refused(model([node]), UsageError, f"scans {count} inputs of 1")
+
+
+def test_operator_names_stay_on_one_line() -> None:
+    refused(
+        model([helper.make_node("a\rb", ["x"], ["y"], domain="local")]), UnsupportedError, r"\('a\\rb', domain local"
+    )
+
+
 def test_corrupt_names_stay_on_one_line() -> None:
     node = helper.make_node("Relu", ["nowhere"], ["y"], name="two\nlines")
     proto = onnx.ModelProto.FromString(model([node]))

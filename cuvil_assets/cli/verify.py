@@ -18,7 +18,7 @@ def run(engine: Path, proof: Path | None, trust_root: Path | None, this_device: 
     """Verify, print, return the exit code. ``VerificationFailed`` named after the first failed check, but for JSON."""
     release = is_release(engine)
     if engine.is_dir() and not [*engine.glob("*.release.json"), *engine.glob("*.proof.json")]:
-        raise UsageError(f"{engine}: the folder holds neither a release nor a proof; give a release folder or an engine")
+        raise UsageError(f"{engine}: the folder holds neither a release nor a proof; give one, or an engine")
     if release and proof is not None:
         raise UsageError("--proof is for an engine by itself; a release carries its own")
     if this_device and not release:

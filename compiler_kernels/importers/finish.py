@@ -27,6 +27,10 @@ def finish(ctx: Context, inputs: list[Value], outputs: list[str], meta: Mapping[
     results: list[str] = []
     for name in outputs:
         tensor = ctx.tensors[name]
+        if tensor.sym is not None:
+            raise UnsupportedError(
+                f"output {name!r} holds sizes that depend on symbols, which engines have no values for; pin them"
+            )
         if tensor.const is not None or tensor.id in results or tensor.id in {v.id for v in inputs}:
             if ctx.node is None:  # no node of the model is needed
                 ctx.node = make_node(onnx.helper.make_node("Identity", [name], [name], name=name), 0, 0)

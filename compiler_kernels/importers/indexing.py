@@ -53,6 +53,8 @@ def gather(ctx: Context) -> None:
     axis = axis_of(ctx, ctx.at.int_("axis", 0), x.rank)
     where = ctx.tensor(1)
     if where.const is None or not where.const.size:
+        if x.type.is_static and x.shape[axis] == 0 and where.type.is_static and where.type.count:
+            ctx.at.invalid(f"gathers from axis {axis} of {list(x.shape)}, which has no element")
         ctx.bind(ctx.emit("gather", [x, indices(ctx, 1)], {"axis": axis}))
         return
     picked = inside(ctx, [int(i) for i in where.const.reshape(-1)], x.shape[axis], axis)

@@ -159,6 +159,8 @@ def center_crop_pad(ctx: Context) -> None:
 
     def declared() -> list[int]:
         out = declared_sizes(ctx, 1, "its shape")
+        if len(out) != x.rank:
+            ctx.at.invalid(f"is declared to give {len(out)} axes for the {x.rank} of its input")
         return [out[a] for a in axes]
 
     wanted, check = ints(ctx, 1, "a shape", declared)

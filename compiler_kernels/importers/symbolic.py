@@ -75,7 +75,7 @@ def fold_sizes(ctx: Context) -> bool:
         return False
     try:
         results = rule(ctx)
-    except (ValueError, IndexError) as error:  # NumPy, on shapes that do not belong together
+    except (ValueError, IndexError, OverflowError) as error:  # NumPy, on shapes that do not belong together
         ctx.at.invalid(f"cannot be evaluated on sizes: {str(error).splitlines()[0]}")
     for index, result in enumerate(results if isinstance(results, list) else [results]):
         ctx.bind(result, index)
@@ -280,6 +280,10 @@ def _constant_of_shape(ctx: Context) -> Tensor:
 
 def _range(ctx: Context) -> Tensor:
     """The first elements of the longest range the bounds allow."""
+    for index, what in enumerate(("start", "limit", "delta")):
+        given = ctx.tensor(index)
+        if given.sym is None and (given.const is None or given.const.size != 1):
+            ctx.at.unsupported(f"takes its {what} from a run-time tensor beside sizes that depend on symbols; pin them")
     start, limit, delta = (values(ctx.tensor(i)).reshape(-1).tolist()[0] for i in range(3))
     if not isinstance(start, int) or not isinstance(delta, int) or delta == 0:
         ctx.at.unsupported("is a range whose start or step is no integer constant; only its end may depend on symbols")

@@ -139,6 +139,8 @@ def _column(ctx: Context, key: str, length: int, default: int | None = None) -> 
 
 def _old_form(ctx: Context, x: Tensor, entries: str, targets: int) -> Tables:
     """Nodes named by tree and number; leaves by rows of (tree, number, target, weight) under the prefix ``entries``."""
+    if x.rank != 2:
+        ctx.at.invalid(f"takes rows of features, not a tensor of shape {list(x.shape)}")
     modes = _words(ctx, "nodes_modes")
     count = len(modes)
     names = list(zip(_column(ctx, "nodes_treeids", count), _column(ctx, "nodes_nodeids", count), strict=True))

@@ -168,6 +168,39 @@ def test_operator_names_stay_on_one_line() -> None:
     )
 
 
+def test_range_of_run_time_and_symbolic_bounds() -> None:
+    nodes = [
+        helper.make_node("Size", ["x"], ["n"]),
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["k"], to=INT64),
+        helper.make_node("Range", ["k", "n", "one"], ["y"], name="r"),
+    ]
+    data = model(nodes, {"one": np.array(1)}, shape=("N", 4))
+    refused(data, UnsupportedError, "takes its bounds from the run-time tensor", N=Bound(1, 4))
+
+
+def test_sizes_that_depend_on_symbols_as_output() -> None:
+    data = model([helper.make_node("Shape", ["x"], ["y"])], shape=("N", 4))
+    refused(data, UnsupportedError, "output 'y' holds sizes that depend on symbols", N=Bound(1, 4))
+
+
+def test_gather_from_nothing() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["i"], to=INT64), helper.make_node("Gather", ["none", "i"], ["y"])]
+    data = model(nodes, {"none": np.zeros((0, 3), np.float32)}, shape=(2,))
+    refused(data, UsageError, "gathers from axis 0 of .*, which has no element")
+
+
+def test_crop_that_is_declared_with_another_rank() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("CenterCropPad", ["x", "s"], ["y"])],
+        "found",
+        [helper.make_tensor_value_info("x", FLOAT, (4, 4)), helper.make_tensor_value_info("s", INT64, (2,))],
+        [helper.make_tensor_value_info("y", FLOAT, (2,))],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    refused(made.SerializeToString(), UsageError, "is declared to give 1 axes for the 2 of its input")
+
+
 def test_corrupt_names_stay_on_one_line() -> None:
     node = helper.make_node("Relu", ["nowhere"], ["y"], name="two\nlines")
     proto = onnx.ModelProto.FromString(model([node]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from fuzz_structure import Change, integer, name, typed
+from fuzz_structure import Change, name, typed
+from fuzz_tensors import integer
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 

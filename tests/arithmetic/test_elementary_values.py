@@ -92,16 +92,17 @@ def test_pow_is_correctly_rounded_but_for_near_ties(apply: Apply) -> None:
 
 
 @needs_v3
-def test_software_fma_equals_hardware_fma(build: Build) -> None:
-    """A million triples per class; the last column counts where a naive version, rounding twice, would differ."""
-    lines = [line.split() for line in output(build("elementary_fma.c", *X86_V3), 1_000_000).splitlines()]
+@pytest.mark.parametrize("count", [200_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_software_fma_equals_hardware_fma(build: Build, count: int) -> None:
+    """``count`` triples per class; the last column counts where a naive version, rounding twice, would differ."""
+    lines = [line.split() for line in output(build("elementary_fma.c", *X86_V3), count).splitlines()]
     rows = {name: [int(v) for v in values] for name, *values in lines[:-1]}
     assert list(rows) == ["patterns", "close", "subnormal", "halfway", "overflow", "special"]
     assert all(row[0] == 0 for row in rows.values())
-    assert rows["subnormal"][1] > 100_000
-    assert rows["overflow"][2] > 100_000
-    assert rows["special"][2] > 100_000
-    assert rows["halfway"][3] > 100_000
+    assert rows["subnormal"][1] > count // 10
+    assert rows["overflow"][2] > count // 10
+    assert rows["special"][2] > count // 10
+    assert rows["halfway"][3] > count // 10
     assert lines[-1] == ["pinned", "0x00400001", "0x00400001", "0x00400000"]
 
 

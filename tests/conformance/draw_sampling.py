@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 from differential import Draw, Values
 from draw_windows import chance, integers, normal
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
 
 
 def draw_antialias(rng: np.random.Generator) -> Draw:

@@ -66,7 +66,8 @@ def _compiled(seed: int) -> Compiled:
 
 
 @pytest.mark.parametrize("way", [w for w in ways() if w.run is not None], ids=lambda way: way.name)
-def test_engine_bits_of_random_models(way: Way, tmp_path: Path) -> None:
-    compiled = [_compiled(seed) for seed in SEEDS]
+@pytest.mark.parametrize("seeds", [SEEDS[::2], pytest.param(SEEDS, marks=pytest.mark.slow)], ids=["half", "all"])
+def test_engine_bits_of_random_models(way: Way, seeds: range, tmp_path: Path) -> None:
+    compiled = [_compiled(seed) for seed in seeds]
     product = compile_program(program(compiled, way.isa), way, tmp_path)
     assert compare(compiled, run_program(product, way, input_bytes(compiled), tmp_path)) == {}

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import torch
 from test_reference_vectors_onnx import HELD_ELSEWHERE, VECTORS, departs
 
 from evidence.reference.vector_model import Vector
@@ -128,6 +127,7 @@ def test_grid_sample_of_far_places(name: str) -> None:
     vector, values = CHOSEN[name], given(name)
     attributes: dict[str, Any] = vector.onnx_model_parts().attributes
     mode, padding = str(attributes["mode"]), str(attributes["padding_mode"])
+    torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
     theirs = torch.nn.functional.grid_sample(
         *(torch.from_numpy(values[n].copy()) for n in ("x", "grid")),
         mode={"linear": "bilinear"}.get(mode, mode),

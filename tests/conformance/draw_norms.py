@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from differential import Array, Draw, Values, split_operands
+from differential import Array, Draw, Values, split_operands, torch
 from draw_windows import chance, integers, normal
-
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
 
 
 def shifted(rng: np.random.Generator, *shape: int) -> Array:

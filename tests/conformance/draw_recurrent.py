@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from differential import Array, Draw, Values, split_operands
+from differential import Array, Draw, Values, split_operands, torch
 from draw_windows import chance, integers, normal
 from onnx import TensorProto
-
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
 
 OUTPUTS = {"LSTM": ("y", "y_h", "y_c"), "GRU": ("y", "y_h"), "RNN": ("y", "y_h")}
 GATES = {"LSTM": [0, 2, 3, 1], "GRU": [1, 0, 2], "RNN": [0]}

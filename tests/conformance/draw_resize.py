@@ -11,13 +11,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
-from differential import Array, Draw, Values
+from differential import Array, Draw, Values, torch
 from draw_windows import chance, integers, normal
 
 from evidence.reference.resize import source_coordinate
-
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
 
 COORDINATES = "half_pixel pytorch_half_pixel align_corners asymmetric half_pixel_symmetric tf_crop_and_resize".split()
 ROUNDINGS = "round_prefer_floor round_prefer_ceil floor ceil".split()

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from differential import Array, Draw, Values
+from differential import Array, Draw, Values, torch
 from draw_windows import chance, integers, normal
-
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
 
 
 def draw_signal(rng: np.random.Generator) -> Draw:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from differential import Array, Draw, Values, split_operands
-
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'cuvil[torch]')")
+from differential import Array, Draw, Values, split_operands, torch
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from differential import Draw, Values, compare, drawn, far
+import pytest
+from differential import Draw, Values, compare, drawn, far, torch
 from draw_windows import draw_conv
 
 
@@ -14,6 +15,7 @@ def one() -> Draw:
     return draw
 
 
+@pytest.mark.skipif(torch is None, reason="torch is not installed (pip install 'cuvil[torch]')")
 def test_a_peer_with_another_value_is_told_by_name() -> None:
     draw = one()
     honest = draw.torch

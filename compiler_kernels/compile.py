@@ -93,7 +93,7 @@ def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequen
     )
     program = generate(lowered, frozen.store, identity, guards_of(frozen.policy), isas=chosen)
     sources = {**runtime_sources(), **program.files}
-    return ZigDriver().build(sources, target, kind, chosen).data
+    return ZigDriver().build(sources, target, kind).data
 
 
 def compile_model(

@@ -20,7 +20,7 @@ from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
 from compiler_kernels.targets.c.sizes import is_symbolic
 from compiler_kernels.targets.c.writer import Kernel, c_number, c_string, c_type
-from compiler_kernels.targets.isa import SCALAR, Isa
+from compiler_kernels.targets.isa import CHECKER, SCALAR, Isa
 from compiler_kernels.targets.vector import emit_vector_kernel
 from compiler_kernels.targets.vector.sized_kernels import emit_sized_kernel
 
@@ -79,14 +79,20 @@ def generate(
     guards: Mapping[str, Guard] | None = None,
     prefix: str = "cuvil",
     isas: Sequence[Isa] = (SCALAR,),
+    lockstep: bool = False,
 ) -> Program:
     """Generate the C program of an L2 ``module``; every external symbol starts with ``prefix``.
 
     ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
-    best first. ``UnsupportedError`` when an operation has no kernel.
+    best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its symbols
+    starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md).
+    ``UnsupportedError`` when an operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
-        return _generate(module, store, identity, guards or {}, prefix, isas)
+        if not lockstep:
+            return _generate(module, store, identity, guards or {}, prefix, isas)
+        second = _generate(module, store, identity, {}, f"{prefix}_checker", (CHECKER,))
+        return _joined(_generate(module, store, identity, guards or {}, prefix, isas, second), second)
 
 
 def _generate(
@@ -96,6 +102,7 @@ def _generate(
     guards: Mapping[str, Guard],
     prefix: str,
     isas: Sequence[Isa],
+    second: Program | None = None,
 ) -> Program:
     main, symbols = module.main, symbols_of(module.meta)
     weights = pack(main, store) or bytes(64)
@@ -111,6 +118,8 @@ def _generate(
         kernels[isa.name] = tuple(emit_for(f, isa, f"{prefix}_{f.name}_{isa.name}", symbols) for f in module.graphs[1:])
         section += _kernel_section(main, module.graphs[1:], kernels[isa.name], isa, prefix)
     files["kernels.c"] = ("\n".join(section) + "\n").encode()
+    if second:
+        files["kernels.c"] += second.files["kernels.c"]
     scratch = max((k.scratch_floats for ks in kernels.values() for k in ks), default=0)
     scratch = -(-scratch // 16) * 16  # every thread's area begins on a cache line of its own
     refuses = _refuses(module.graphs[1:])
@@ -126,14 +135,26 @@ def _generate(
         *_shared_memory(main, prefix, arena, scratch),
         *(size_tables(main.inputs, _named(main), symbols, prefix) if symbols else []),
         *([_hidden(f"const char *{prefix}_refusal;"), ""] if refuses else []),
-        *_variants(main, isas, prefix, refuses),
+        *_variants(main, isas, prefix, refuses, second is not None),
         *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
-        *_description(main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols)),
+        *_description(main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols), second is not None),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
     files["engine_weights.bin"] = weights
     return Program(files, arena, kernels, max(scratch, 16) * 4)
+
+
+def _joined(first: Program, second: Program) -> Program:
+    """The program of both engines of lockstep: the same files, one after the other in each text.
+
+    Both read their weights from one file; in the engine they are two copies.
+    """
+    files = {**first.files}
+    files["engine.c"] = first.files["engine.c"] + b"\n" + second.files["engine.c"]
+    files["weights.S"] = first.files["weights.S"] + second.files["weights.S"]
+    kernels = {**first.kernels, **second.kernels}
+    return Program(files, first.arena_bytes, kernels, first.scratch_bytes + second.scratch_bytes)
 
 
 def emit_for(function: Graph, isa: Isa, name: str, symbols: Symbols | None = None) -> Kernel:
@@ -152,6 +173,8 @@ def _kernel_section(
     by_name = {f.name: k for f, k in zip(functions, kernels, strict=True)}
     return [
         f"\n#ifdef {isa.macro}",
+        # some kernel families declare what plain C does not use
+        *(['#pragma GCC diagnostic ignored "-Wunused-variable"'] if isa is CHECKER else []),
         "#define CA1_VL 1",
         include("ca1_math.h"),
         *(["#undef CA1_VL", f"#define CA1_VL {isa.lanes}", include("ca1_math.h")] if isa.lanes != 1 else []),
@@ -292,7 +315,7 @@ def _guarded(op: Op, where: Mapping[str, str]) -> str:
 _SUPPORTED = {"avx512": "cuvil_x86_has_avx512()"}
 
 
-def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool) -> list[str]:
+def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool, lockstep: bool) -> list[str]:
     """The table of instruction sets and ``<prefix>_infer``."""
     count = _step_count(main)
     lines: list[str] = []
@@ -301,18 +324,28 @@ def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool) -> l
         lines.append(f"static int {prefix}_has_{isa.name}(void) {{ return {_SUPPORTED.get(isa.name, '1')}; }}")
     lines.append(f"static const cuvil_variant {prefix}_variants[] = {{")
     lines += [f'    {{"{i.name}", {prefix}_has_{i.name}, {prefix}_steps_{i.name}, 0}},' for i in isas]
+    lines.append("};")
+    if lockstep:
+        lines += [
+            "/* Lockstep: the second engine stands at the end of this file. */",
+            f"extern const cuvil_engine {prefix}_engine_instance;",
+            _hidden(f"extern const cuvil_engine {prefix}_checker_engine_instance;"),
+            f"static const char *{prefix}_mismatch;",
+        ]
     return [
         *lines,
-        "};",
         f"static void {prefix}_infer(void) {{",
         "    /* Asked once: under a hypervisor cpuid costs more than a small inference. */",
         "    static int v = -1;",
         f"    if (v < 0) for (v = 0; v < {len(isas) - 1} && !{prefix}_variants[v].supported(); v++) {{}}",
         f"    const cuvil_step *steps = {prefix}_variants[v].steps;",
         *([f"    {prefix}_refusal = 0;"] if refuses else []),
+        *([f"    cuvil_lockstep_begin(&{prefix}_engine_instance);"] if lockstep else []),
         "    const cuvil_fpenv fpenv = cuvil_fpenv_enter();",
         f"    for (int s = 0; s < {count}; s++) steps[s].run(0, steps[s].items, {prefix}_scratch);",
         "    cuvil_fpenv_leave(fpenv);",
+        *([f"    {prefix}_checker_engine_instance.infer();"] if lockstep else []),
+        *([f"    cuvil_lockstep_end(&{prefix}_engine_instance, &{prefix}_variants[v]);"] if lockstep else []),
         "}",
         "",
     ]
@@ -352,6 +385,7 @@ def _description(
     scratch: int,
     refuses: bool,
     symbols: int,
+    lockstep: bool,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
         short = "in" if kind == "input_table" else "out"
@@ -391,6 +425,7 @@ def _description(
         f"    {variants}, {prefix}_variants, {_step_count(main)}, 0,",
         f"    {prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS},",
         f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbols else '0'},",
-        f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols},",
+        f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols}, {prefix}_arena,",
+        f"    &{prefix}_checker_engine_instance, &{prefix}_mismatch," if lockstep else "    0, 0,",
         "};",
     ]

@@ -129,10 +129,10 @@ class Driver(ABC):
         """Compile ``sources`` (file name -> bytes: generated files and, for ``bin``, the runtime) for ``target``.
 
         ``bin`` is a static executable, ``so`` a shared library without dependencies, ``lib`` a static library; the
-        last two hold the generated units and the runtime's ``LIBRARY_UNITS`` (lockstep, erasure) only. ``isas`` are the instruction sets
-        ``kernels.c`` has sections for, read from its text if not given. Raises
-        ``CuvilError`` with the compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when
-        the temporary directory cannot be used.
+        last two hold the generated units and the runtime's ``LIBRARY_UNITS`` (lockstep, erasure) only. ``isas`` are the
+        instruction sets ``kernels.c`` has sections for, read from its text if not given. Raises ``CuvilError`` with the
+        compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when the temporary directory
+        cannot be used.
         """
         if kind not in get_args(BuildKind):
             raise UsageError(f"there is no kind of build {kind!r}: choose one of {', '.join(get_args(BuildKind))}")

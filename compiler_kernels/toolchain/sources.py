@@ -31,6 +31,11 @@ LIBRARY_UNITS = ("cuvil_erase.c", "cuvil_lockstep.c")
 RUNTIME_UNITS = BASELINE_UNITS + ENGINE_CPU_UNITS
 
 
+def library_sources() -> dict[str, bytes]:
+    """What an engine that is a library needs of the runtime: the headers and ``LIBRARY_UNITS``."""
+    return {n: data for n, data in runtime_sources().items() if n.endswith(".h") or n in LIBRARY_UNITS}
+
+
 def runtime_sources() -> dict[str, bytes]:
     """Every file of the runtime by name: C units, and the headers generated code includes."""
     names = sorted(p.name for p in RUNTIME_DIRECTORY.iterdir() if p.suffix in {".c", ".h"})

@@ -1,6 +1,7 @@
 """Lockstep: two runs that agree say nothing, two that differ end the engine, and what is compared is all of it."""
 
 import json
+from functools import partial
 
 import numpy as np
 import onnx
@@ -9,7 +10,7 @@ import safety_case as case
 import small_models
 from onnx import TensorProto, helper
 
-from compiler_kernels import load_engine
+from compiler_kernels import compile_model, load_engine
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.isa import CHECKER, sections
 from compiler_kernels.targets.registry import runner
@@ -124,14 +125,15 @@ def test_nan_and_sizes_that_the_data_decides(tmp_path):
     assert engine.infer(tmp_path).returncode == 0
     assert np.load(tmp_path / "out" / "z.npy").tolist() == [[0, 1, 3]]
 
-    def other_nan(sources: dict[str, bytes]) -> None:
+    def first_value(bits: bytes, sources: dict[str, bytes]) -> None:
         call = b"        execute(engine->checker, "
         assert sources["cuvil_threads.c"].count(call) == 1
-        spoil = b"uint32_t *v = engine->output_buffers[0]; v[0] = BITS;\n"
-        sources["cuvil_threads.c"] = sources["cuvil_threads.c"].replace(call, spoil.replace(b"BITS", bits) + call)
+        spoil = b"uint32_t *v = engine->output_buffers[0]; v[0] = " + bits + b";\n"
+        sources["cuvil_threads.c"] = sources["cuvil_threads.c"].replace(call, spoil + call)
 
     for bits, code in ((b"0xFFC12345", 0), (b"0x7F800000", 3), (b"0x7FC00000", 0)):
-        assert case.build(nan_model(), tmp_path / "e", patch=other_nan).infer(tmp_path).returncode == code
+        spoiled = case.build(nan_model(), tmp_path / "e", patch=partial(first_value, bits))
+        assert spoiled.infer(tmp_path).returncode == code
 
 
 def test_a_size_that_differs(tmp_path):
@@ -188,3 +190,16 @@ def test_on_aarch64(tmp_path, threads):
     assert engine.infer(tmp_path, "--threads", threads).returncode == 0
     bad = case.flipped(engine, tmp_path / "bad", [case.copies(engine)[0] + 3], 6)
     assert "from the neon kernels" in refused(bad.infer(tmp_path, "--threads", threads))
+
+
+LOCKSTEP_POLICY = """
+version: 1
+model: {name: watched, version: "1"}
+safety: {lockstep: true}
+"""
+
+
+def test_the_policy_asks_for_it(tmp_path):
+    (tmp_path / "policy.yaml").write_text(LOCKSTEP_POLICY)
+    path = compile_model(small_models.residual(), policy=tmp_path / "policy.yaml", output=tmp_path / "e.so")
+    assert load_engine(path).lockstep

@@ -94,8 +94,11 @@ static inline double cuvil_number(double value) {
     return __builtin_isnan(value) ? CUVIL_NAN : value;
 }
 
-static inline int cuvil_finite(double value) {
-    return (cuvil_bits(value) >> 52 & 0x7FF) != 0x7FF;
+/* The first of count values that is NaN or infinite, or -1. */
+static inline int cuvil_not_finite(const double *values, int count) {
+    for (int i = 0; i < count; i++)
+        if ((cuvil_bits(values[i]) >> 52 & 0x7FF) == 0x7FF) return i;
+    return -1;
 }
 
 /* The first of several elements that compare equal, as with -0 and +0, is the largest, and the smallest. */

@@ -14,7 +14,7 @@ static inline int cuvil_condition(uint64_t *trace, int index, int value) {
 }
 #define __cuvil_cover(label, number, trace, outcome) ((void)(number), (void)(trace), (void)(outcome))
 #else
-#define cuvil_condition(trace, index, value) ((void)(trace), (value))
+#define cuvil_condition(trace, index, value) (value)
 #define __cuvil_cover(label, number, trace, outcome) ((void)(number), (void)(trace), (void)(outcome))
 #endif
 

@@ -14,6 +14,7 @@ from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.stage import sha3_512_hex
+from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
 from compiler_kernels.targets.c.includes import include
 from compiler_kernels.targets.c.program_sizes import axes_of, bind_function, extents_of, room, size_tables
 from compiler_kernels.targets.c.runtime_checks import REFUSING
@@ -34,6 +35,8 @@ _HEADERS = (
     ("ca1_rows.h", ("ca1_row_", "ca1_column_sum")),
 )
 MAX_THREADS = 16
+COMPILED_FILES = ("engine.c", "kernels.c", "clinical.c", "weights.S", "engine_weights.bin")
+"""What the compiler reads of the generated files, beside the runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,16 @@ def generate(
     guards: Mapping[str, Guard] | None = None,
     prefix: str = "cuvil",
     isas: Sequence[Isa] = (SCALAR,),
+    clinical: Clinical | None = None,
 ) -> Program:
     """Generate the C program of an L2 ``module``; every external symbol starts with ``prefix``.
 
     ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
-    best first. ``UnsupportedError`` when an operation has no kernel.
+    best first; ``clinical`` is the policy's logic, resolved against the module. ``UnsupportedError`` when an operation
+    has no kernel.
     """
     with scope(symbols_of(module.meta)):
-        return _generate(module, store, identity, guards or {}, prefix, isas)
+        return _generate(module, store, identity, guards or {}, prefix, isas, clinical)
 
 
 def _generate(
@@ -96,6 +101,7 @@ def _generate(
     guards: Mapping[str, Guard],
     prefix: str,
     isas: Sequence[Isa],
+    clinical: Clinical | None,
 ) -> Program:
     main, symbols = module.main, symbols_of(module.meta)
     weights = pack(main, store) or bytes(64)
@@ -111,13 +117,16 @@ def _generate(
         kernels[isa.name] = tuple(emit_for(f, isa, f"{prefix}_{f.name}_{isa.name}", symbols) for f in module.graphs[1:])
         section += _kernel_section(main, module.graphs[1:], kernels[isa.name], isa, prefix)
     files["kernels.c"] = ("\n".join(section) + "\n").encode()
+    logic = generate_clinical(clinical, prefix, identity.config_digest, note)
+    decides = clinical is not None and clinical.any()
     scratch = max((k.scratch_floats for ks in kernels.values() for k in ks), default=0)
     scratch = -(-scratch // 16) * 16  # every thread's area begins on a cache line of its own
     refuses = _refuses(module.graphs[1:])
     lines = [
         *note,
         " * Static memory, the description the runtime reads, and one inference. No memory is allocated.",
-        f" * kernels.c: SHA3-512 {sha3_512_hex(files['kernels.c'])} */",
+        f" * kernels.c: SHA3-512 {sha3_512_hex(files['kernels.c'])}{'' if decides else ' */'}",
+        *([f" * clinical.c: SHA3-512 {sha3_512_hex(logic['clinical.c'])} */"] if decides else []),
         include("cuvil_engine.h"),
         include("cuvil_fpenv.h"),
         include("cuvil_x86.h"),
@@ -128,11 +137,15 @@ def _generate(
         *([_hidden(f"const char *{prefix}_refusal;"), ""] if refuses else []),
         *_variants(main, isas, prefix, refuses),
         *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
-        *_description(main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols)),
+        *([f"extern const cuvil_clinical {prefix}_clinical_logic;"] if decides else []),
+        *_description(
+            main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols), decides
+        ),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
     files["engine_weights.bin"] = weights
+    files |= logic
     return Program(files, arena, kernels, max(scratch, 16) * 4)
 
 
@@ -352,6 +365,7 @@ def _description(
     scratch: int,
     refuses: bool,
     symbols: int,
+    decides: bool,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
         short = "in" if kind == "input_table" else "out"
@@ -391,6 +405,6 @@ def _description(
         f"    {variants}, {prefix}_variants, {_step_count(main)}, 0,",
         f"    {prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS},",
         f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbols else '0'},",
-        f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols},",
+        f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols}, {f'&{prefix}_clinical_logic' if decides else '0'},",
         "};",
     ]

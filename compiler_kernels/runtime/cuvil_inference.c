@@ -56,14 +56,18 @@ static void infer_and_decide(const cuvil_engine *engine, const cuvil_clinical *l
     if (logic) logic->after();
 }
 
-void cuvil_decide_given(const cuvil_engine *engine, int refusal, int lockstep) {
+void cuvil_decide_given(const cuvil_engine *engine, unsigned pretended) {
     const cuvil_clinical *logic = engine->clinical;
+    const char *refused = pretended & CUVIL_PRETEND_REFUSAL ? "a refusal of the engine is pretended" : NULL;
+    const char *differs = pretended & CUVIL_PRETEND_LOCKSTEP ? "a difference in lockstep is pretended" : NULL;
+    const char *input = pretended & CUVIL_PRETEND_INPUT_GUARD ? "a broken guard of an input is pretended" : NULL;
+    const char *output = pretended & CUVIL_PRETEND_OUTPUT_GUARD ? "a broken guard of an output is pretended" : NULL;
     logic->begin();
-    if (!goes_on(logic, CUVIL_INPUT_GUARD, cuvil_guard_inputs(engine, NULL))) return;
+    if (!goes_on(logic, CUVIL_INPUT_GUARD, input ? input : cuvil_guard_inputs(engine, NULL))) return;
     if (!logic->before()) return;
-    if (!goes_on(logic, CUVIL_REFUSAL, refusal ? "a refusal of the engine is simulated" : NULL)) return;
-    if (!goes_on(logic, CUVIL_LOCKSTEP, lockstep ? "a difference in lockstep is simulated" : NULL)) return;
-    if (!goes_on(logic, CUVIL_OUTPUT_GUARD, guard_outputs(engine))) return;
+    if (!goes_on(logic, CUVIL_REFUSAL, refused)) return;
+    if (!goes_on(logic, CUVIL_LOCKSTEP, differs)) return;
+    if (!goes_on(logic, CUVIL_OUTPUT_GUARD, output ? output : guard_outputs(engine))) return;
     logic->after();
 }
 
@@ -134,6 +138,6 @@ void cuvil_decide(const cuvil_engine *engine, const char *const *input_path, con
     source = CUVIL_FROM_GIVEN;
     cuvil_load_inputs(engine, input_path);
     for (int i = 0; i < engine->output_count; i++) load_output(engine, i, output_path[i]);
-    cuvil_decide_given(engine, 0, 0);
+    cuvil_decide_given(engine, 0);
     finish(engine, engine->clinical, directory);
 }

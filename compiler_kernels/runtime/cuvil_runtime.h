@@ -95,8 +95,14 @@ const char *cuvil_guard_inputs(const cuvil_engine *engine, const char *const *in
 /* The decisions on given outputs; directory may be NULL. */
 void cuvil_decide(const cuvil_engine *engine, const char *const *input_path, const char *const *output_path,
                   const char *directory);
-/* What cuvil_decide does between reading and writing. refusal and lockstep: pretend that the inference ended so. */
-void cuvil_decide_given(const cuvil_engine *engine, int refusal, int lockstep);
+enum {
+    CUVIL_PRETEND_REFUSAL = 1,
+    CUVIL_PRETEND_LOCKSTEP = 2,
+    CUVIL_PRETEND_INPUT_GUARD = 4,
+    CUVIL_PRETEND_OUTPUT_GUARD = 8
+};
+/* What cuvil_decide does between reading and writing, with the failures that are pretended. */
+void cuvil_decide_given(const cuvil_engine *engine, unsigned pretended);
 
 /* ---- cuvil_answer.c: the answer as text ---- */
 extern const char *const cuvil_failure_name[CUVIL_FAILURES];

@@ -1,8 +1,8 @@
 /* Deciding on many given inputs and outputs at once: `--decide --vectors FILE`.
  *
  * The file is the magic "CVEC1\0\0\0", a count (uint64), and for every vector all inputs, all outputs, each at its full
- * compiled shape in C order and the engine's element type, and flags (uint32): 1 pretends a refusal of the engine, 2 a
- * difference in lockstep. Little-endian, without padding. */
+ * compiled shape in C order and the engine's element type, and flags (uint32, CUVIL_PRETEND_...)
+ * of failures that are pretended. Little-endian, without padding. */
 #include "cuvil_runtime.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ void cuvil_decide_vectors(const cuvil_engine *engine, const char *path) {
         read_tensors(descriptor, path, engine->inputs, engine->input_count, engine->input_buffers);
         read_tensors(descriptor, path, engine->outputs, engine->output_count, engine->output_buffers);
         read_all(descriptor, path, &flags, sizeof flags);
-        cuvil_decide_given(engine, (int)(flags & 1), (int)(flags >> 1 & 1));
+        cuvil_decide_given(engine, flags);
         cuvil_put_answer(engine, CUVIL_FROM_GIVEN, 0);
         cuvil_put("\n");
     }

@@ -10,6 +10,7 @@ import typer
 from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
+from cuvil_assets.cli.trace_app import add_trace
 
 app = typer.Typer(
     name="cuvil",
@@ -24,6 +25,7 @@ app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
 add_audit(app)
+add_trace(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]

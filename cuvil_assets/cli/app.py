@@ -324,6 +324,34 @@ def setup(json: Json = False) -> None:
 
 
 @app.command()
+def surveil(
+    advisories: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="OSV advisories: a JSON file, or a folder of them.")
+    ] = None,
+    policy: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A policy in force; builds from another one are due.")
+    ] = None,
+    certificate_days: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=3650, help="Warn N days before a certificate ends; 30 if absent."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Look at everything this home built, without rebuilding: digests, proofs, keys, certificates, advisories."""
+    from cuvil_assets.cli import surveil as command
+
+    raise typer.Exit(command.run(advisories, policy or [], certificate_days, json))
+
+
+@app.command()
+def status(json: Json = False) -> None:
+    """List every model version and target, and what the last surveillance said of it."""
+    from cuvil_assets.cli import surveil as command
+
+    command.status(json)
+
+
+@app.command()
 def ui(
     port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port on 127.0.0.1.")] = 3000,
     no_daemon: Annotated[

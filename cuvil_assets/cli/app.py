@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cuvil_assets.cli.audit_app import add_audit
+from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
 
@@ -24,6 +25,7 @@ app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
 add_audit(app)
+add_change(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]

@@ -48,6 +48,7 @@ class RawClinical(ctypes.Structure):
         ("before", ctypes.CFUNCTYPE(ctypes.c_int)),
         ("after", ctypes.CFUNCTYPE(ctypes.c_int)),
         ("fail", ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p)),
+        ("erase", ctypes.CFUNCTYPE(None)),
     )
 
 

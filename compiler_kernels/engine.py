@@ -92,6 +92,9 @@ class _Instance(ctypes.Structure):
         ("bind", ctypes.CFUNCTYPE(ctypes.c_char_p)),
         ("symbols", ctypes.POINTER(_Symbol)),
         ("symbol_count", ctypes.c_int),
+        ("arena", ctypes.c_void_p),
+        ("checker", ctypes.c_void_p),
+        ("mismatch", ctypes.POINTER(ctypes.c_char_p)),
         ("clinical", ctypes.POINTER(RawClinical)),
     )
 
@@ -170,13 +173,16 @@ class Engine:
         self._input_views = [_view(raw.input_buffers[i], t) for i, t in enumerate(self.inputs)]
         self._output_views = [_view(raw.output_buffers[i], t) for i, t in enumerate(self.outputs)]
         self._infer = raw.infer
+        self.lockstep = bool(raw.checker)
+        """Whether every inference is computed twice and compared (docs/lockstep.md)."""
 
     def run(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> dict[str, Array]:
         """Outputs by name for ``inputs`` by name (or one array where the engine has one input).
 
         Arrays are of exactly the compiled types and shapes. NaN in the outputs is canonical. ``UsageError``
-        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, or an
-        input gives another shape, set of axes or count than the engine was compiled for.
+        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, an
+        input gives another shape, set of axes or count than the engine was compiled for, or the two runs of lockstep
+        differ.
         """
         if self.decides:
             answer = self.decide(inputs)
@@ -185,7 +191,9 @@ class Engine:
             return dict(answer.outputs)
         self.set_inputs(inputs)
         self._guard_inputs()
-        return self._infer_guarded()
+        self.infer()
+        self._check_refusal()
+        return self._guard_outputs()
 
     @property
     def decides(self) -> bool:
@@ -206,8 +214,9 @@ class Engine:
         try:
             self._guard_inputs()
             if logic.before():
-                failure = "refusal"
-                self._infer_unrefused()
+                self.infer()
+                failure = "lockstep" if self.mismatch else "refusal"
+                self._check_refusal()
                 failure = "output_guard"
                 outputs = self._guard_outputs(canonical=True)
                 logic.after()
@@ -220,14 +229,11 @@ class Engine:
         for index, tensor in enumerate(self.inputs):
             _guard("input", tensor, self._input(index))
 
-    def _infer_unrefused(self) -> None:
-        self.infer()
+    def _check_refusal(self) -> None:
+        if self.mismatch:
+            raise RefusedError(self.mismatch)
         if self.refusal:
             raise RefusedError(self.refusal)
-
-    def _infer_guarded(self) -> dict[str, Array]:
-        self._infer_unrefused()
-        return self._guard_outputs()
 
     def _guard_outputs(self, canonical: bool = False) -> dict[str, Array]:
         """The outputs within their guards; ``canonical``: the engine's buffers get the canonical NaN, too."""
@@ -289,6 +295,20 @@ class Engine:
         """Why the last inference is worth nothing (a run-time shape the engine is not compiled for), or nothing."""
         found = self._raw.refusal[0] if self._raw.refusal else None
         return found.decode("utf-8", "replace") if found else ""
+
+    @property
+    def mismatch(self) -> str:
+        """How the two runs of lockstep differed in the last inference, whose outputs must not be used, or nothing."""
+        found = self._raw.mismatch[0] if self._raw.mismatch else None
+        return found.decode("utf-8", "replace") if found else ""
+
+    def erase(self) -> None:
+        """Overwrite with zeros what the engine's memory holds of inputs and results (docs/erasure.md).
+
+        Arrays that were given to or came from the engine are the caller's own and stay. The next :meth:`run` works as
+        the first did.
+        """
+        self._library.cuvil_erase()
 
     def run_step(self, number: int) -> None:
         """Step ``number`` of an inference alone, on what the steps before it left in memory; for measurements."""

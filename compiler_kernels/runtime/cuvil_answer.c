@@ -110,6 +110,7 @@ _Noreturn void cuvil_refuse_answer(const cuvil_engine *engine) {
     const cuvil_answer *answer = engine->clinical->answer;
     const int tensor = answer->failure == CUVIL_INPUT_GUARD || answer->failure == CUVIL_OUTPUT_GUARD;
     cuvil_name_failure(cuvil_failure_name[answer->failure], guard_name(engine->clinical));
-    cuvil_fail(CUVIL_REFUSED, tensor ? "guard" : NULL, "%s%s%s", answer->sentence, answer->message[0] ? "; " : "",
+    const char *check = tensor ? "guard" : answer->failure == CUVIL_LOCKSTEP ? "lockstep" : NULL;
+    cuvil_fail(CUVIL_REFUSED, check, "%s%s%s", answer->sentence, answer->message[0] ? "; " : "",
                answer->message);
 }

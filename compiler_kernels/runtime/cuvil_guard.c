@@ -32,9 +32,14 @@ static void format_value(char text[48], const cuvil_tensor *tensor, const void *
     }
 }
 
+static char sentence[4096];
+
+void cuvil_register_guard(void) {
+    cuvil_erase_register(sentence, sizeof sentence);
+}
+
 static const char *sentence_of(const char *kind, const cuvil_tensor *tensor, const void *values, long first, long broken,
                                const char *words) {
-    static char sentence[4096];
     char value[48], place[256], rule[96] = "";
     long index[CUVIL_MAX_RANK], rest = first;
     for (int axis = tensor->rank - 1; axis >= 0; axis--) {

@@ -36,13 +36,13 @@ static const char *guard_outputs(const cuvil_engine *engine) {
 /* Whether the inference goes on: with a problem and without clinical logic the program ends here. */
 static int goes_on(const cuvil_clinical *logic, int failure, const char *problem) {
     if (!problem) return 1;
+    if (!logic && failure == CUVIL_LOCKSTEP) cuvil_fail(CUVIL_REFUSED, "lockstep", "%s; no output was written", problem);
     if (!logic) cuvil_fail(CUVIL_REFUSED, failure == CUVIL_REFUSAL ? NULL : "guard", "%s", problem);
     logic->fail(failure, problem);
     return 0;
 }
 
-static const char *infer(const cuvil_engine *engine) {
-    cuvil_infer();
+static const char *refusal(const cuvil_engine *engine) {
     return engine->refusal ? *engine->refusal : NULL;
 }
 
@@ -51,7 +51,9 @@ static void infer_and_decide(const cuvil_engine *engine, const cuvil_clinical *l
     if (logic) logic->begin();
     if (!goes_on(logic, CUVIL_INPUT_GUARD, cuvil_guard_inputs(engine, input_path))) return;
     if (logic && !logic->before()) return;
-    if (!goes_on(logic, CUVIL_REFUSAL, infer(engine))) return;
+    cuvil_infer();
+    if (!goes_on(logic, CUVIL_LOCKSTEP, cuvil_lockstep_problem())) return; /* else a refusal could be the fault's */
+    if (!goes_on(logic, CUVIL_REFUSAL, refusal(engine))) return;
     if (!goes_on(logic, CUVIL_OUTPUT_GUARD, guard_outputs(engine))) return;
     if (logic) logic->after();
 }
@@ -65,17 +67,21 @@ void cuvil_decide_given(const cuvil_engine *engine, unsigned pretended) {
     logic->begin();
     if (!goes_on(logic, CUVIL_INPUT_GUARD, input ? input : cuvil_guard_inputs(engine, NULL))) return;
     if (!logic->before()) return;
-    if (!goes_on(logic, CUVIL_REFUSAL, refused)) return;
     if (!goes_on(logic, CUVIL_LOCKSTEP, differs)) return;
+    if (!goes_on(logic, CUVIL_REFUSAL, refused)) return;
     if (!goes_on(logic, CUVIL_OUTPUT_GUARD, output ? output : guard_outputs(engine))) return;
     logic->after();
 }
 
 static const cuvil_engine *answering; /* for answer_text */
 static int source, files;
+static char text[1 << 18];
+
+void cuvil_register_inference(void) {
+    cuvil_erase_register(text, sizeof text);
+}
 
 static const char *answer_text(void) {
-    static char text[1 << 18];
     cuvil_capture(text, sizeof text);
     cuvil_put_answer(answering, source, files);
     cuvil_put("\n");

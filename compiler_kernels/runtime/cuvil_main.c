@@ -30,7 +30,7 @@ static const char usage[] =
     "  --json       prints one JSON object on standard output, also for an error\n"
     "\n"
     "exit codes: 0 done; 1 self-test failed; 2 usage, unreadable file, wrong shape or dtype, unwritable output;\n"
-    "            3 refused by a guard or fallback of the policy, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions\n";
+    "            3 refused by a guard or fallback of the policy, by lockstep, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions\n";
 
 enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_DECIDE, MODE_HELP };
 
@@ -207,6 +207,7 @@ int main(int count, char **arguments) {
     if (mode == MODE_HELP) cuvil_put(usage);
     if (mode == MODE_VERSION) cuvil_print_version(engine, isa_name);
     if (mode == MODE_SELF_TEST) cuvil_self_test(engine);
+    if (mode == MODE_RUN || mode == MODE_BENCH || mode == MODE_DECIDE) cuvil_wipe_at_exit(__builtin_frame_address(0));
     if (mode == MODE_RUN || mode == MODE_BENCH) cuvil_start(engine, threads ? threads : 1, isa_name);
     if (mode == MODE_BENCH) {
         cuvil_load_inputs(engine, input_path);
@@ -218,5 +219,5 @@ int main(int count, char **arguments) {
     if (mode == MODE_DECIDE && vectors) cuvil_decide_vectors(engine, vectors);
     else if (mode == MODE_DECIDE) cuvil_decide(engine, input_path, output_path, output_directory);
     cuvil_flush();
-    return CUVIL_DONE;
+    cuvil_exit(CUVIL_DONE);
 }

@@ -19,6 +19,13 @@ static int directory_fd = -1, directory_created = 0;
 static const char *directory_path;
 static int made = 0, renamed = 0; /* temporaries that exist or existed; of those, how many have their final name */
 
+static unsigned char header[512];
+
+void cuvil_register_output(void) {
+    cuvil_erase_register(header, sizeof header);
+    cuvil_erase_register(cuvil_output_digest, sizeof cuvil_output_digest);
+}
+
 static int name_taken(int before, const char *name) {
     for (int i = 0; i < before; i++)
         if (!strcmp(cuvil_output_file[i], name)) return 1;
@@ -97,7 +104,6 @@ static void close_temporary(int file, const char *name, int problem) {
 }
 
 static void write_output(int i, const cuvil_tensor *tensor, const void *values) {
-    static unsigned char header[512];
     const int file = open_temporary(cuvil_output_file[i]);
     cuvil_sha3 hash;
     cuvil_sha3_init(&hash);

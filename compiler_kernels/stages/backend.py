@@ -17,7 +17,7 @@ from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
 from compiler_kernels.passes.lower_pow import LowerPow
 from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
-from compiler_kernels.passes.memory_report import memory_report, total_bytes
+from compiler_kernels.passes.memory_report import lockstep_bytes, memory_report, total_bytes
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
@@ -117,6 +117,11 @@ def clinical_of(policy: Policy, module: Module) -> Clinical:
     return Clinical(resolve(policy, *tensors_of(module)), policy.coverage is not None and policy.coverage.probes)
 
 
+def wants_lockstep(policy: Policy) -> bool:
+    """Whether the policy asks for every inference twice (docs/lockstep.md)."""
+    return policy.safety is not None and policy.safety.lockstep
+
+
 def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l2/ir_l2.txt"], inputs["ir_l2/weights.bin"])
     policy_json = inputs["source_model/policy.json"].data
@@ -131,14 +136,17 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         target.triple,
     )
     isas = VARIANTS[target.machine]
+    lockstep = wants_lockstep(policy)
     clinical = clinical_of(policy, parse_module(inputs["frozen_graph/frozen_graph.txt"].text))
-    program = generate(module, store, identity, guards_of(policy), isas=isas, clinical=clinical)
+    program = generate(module, store, identity, guards_of(policy), isas=isas, lockstep=lockstep, clinical=clinical)
     media = {"c": C_SOURCE, "json": JSON}
     artifacts = tuple(
         Artifact(name, data, media.get(name.rpartition(".")[2], "application/octet-stream"))
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
+    if lockstep:
+        memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (*artifacts, report), {
         "config_digest": digest,
@@ -148,6 +156,7 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         "instruction_sets": [isa.name for isa in isas],
         "decisions": len(clinical.logic.decisions),
         "safety_guards": len(clinical.logic.guards),
+        "lockstep": lockstep,
         "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
     }
 

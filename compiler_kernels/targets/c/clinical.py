@@ -349,18 +349,22 @@ class _Writer:
             ]
 
         return [
-            "/* An inference begins: nothing is known. */",
-            "static void begin(void) {",
-            f"    {self.cover('entry:inference', '0', '1')}",
+            "static void erase(void) {",
             "    answer.status = CUVIL_OPEN;",
             "    answer.failure = CUVIL_NO_FAILURE;",
             "    answer.guard = -1;",
             "    answer.sentence = 0;",
             '    answer.message = "";',
-            "    for (int v = 0; v < VALUES; v++) values[v] = 0.0;",
-            "    for (int v = 0; v < VALUES; v++) known[v] = 0;",
+            "    cuvil_wipe(values, sizeof values);",
+            "    cuvil_wipe(known, sizeof known);",
             "    for (int d = 0; d < DECISIONS; d++) decisions[d] = -1;",
             "    for (int g = 0; g < GUARDS; g++) guards[g] = -1;",
+            "}",
+            "",
+            "/* An inference begins: nothing is known. */",
+            "static void begin(void) {",
+            f"    {self.cover('entry:inference', '0', '1')}",
+            "    erase();",
             "}",
             "",
             *entered("before", "check_before"),
@@ -370,7 +374,7 @@ class _Writer:
             *table("guard_names", (g.name for g in logic.guards)),
             f'__attribute__((visibility("hidden"))) const cuvil_clinical {self.prefix}_clinical_logic = {{',
             "    QUANTITIES, DECISIONS, GUARDS, quantity_names, decision_names, guard_names,",
-            "    &answer, begin, before, after, fail,",
+            "    &answer, begin, before, after, fail, erase,",
             "};",
         ]
 

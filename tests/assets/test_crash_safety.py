@@ -159,7 +159,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
 ) -> None:
     """The home on disks from almost nothing to nearly enough, then on one that is large enough."""
     failures = 0
-    for kilobytes in (100, 1500):
+    for kilobytes in (100, 700):
         disk = small_disk(kilobytes)
         case.home = disk / "home"
         code, document = case.build()

@@ -1,9 +1,9 @@
 """Tensors cut into cells whose elements no expression of the logic tells apart, and worlds built from a few numbers.
 
-A cell is a set of elements that lie in the same regions. The elements of small regions are cells of their own; a large cell is
-divided into groups of fixed sizes, one number each, in ascending order. The sizes are chosen around the ranks and counts that the
-logic speaks of, so that "the 95th percentile is 0.2 and 120 elements are above 0.5" has a solution in a few numbers, and every
-reduction is a linear function of them.
+A cell is a set of elements that lie in the same regions. The elements of small regions are cells of their own; a large
+cell is divided into groups of fixed sizes, one number each, in ascending order. The sizes are chosen around the ranks
+and counts that the logic speaks of, so that "the 95th percentile is 0.2 and 120 elements are above 0.5" has a solution
+in a few numbers, and every reduction is a linear function of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class Cells:
 
     def world(self, values: Mapping[Group, float], guards: Mapping[str, Bounds]) -> dict[tuple[str, int], Array]:
         """Tensors in which each group has its value and everything else a plain value within the guards."""
-        made = {}
+        made: dict[tuple[str, int], Array] = {}
         for tensor in self.logic.tensors:
             low, high = element_bounds(tensor, guards)
             dtype = numpy_dtype(tensor.dtype)
@@ -144,7 +145,7 @@ def _sizes(count: int, wanted: list[list[int]]) -> list[int]:
         cuts += [(1, count - 1, count // 2)[offset]]
     inside = sorted(list(dict.fromkeys(c for c in cuts if 0 < c < count))[:MOST_CUTS])
     edges = [0, *inside, count]
-    return [b - a for a, b in zip(edges, edges[1:], strict=False)]
+    return [b - a for a, b in pairwise(edges)]
 
 
 def _wanted_counts(logic: Logic) -> dict[Region, list[int]]:

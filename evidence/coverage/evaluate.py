@@ -1,4 +1,4 @@
-"""What the clinical logic answers for given tensors, as the generator of vectors believes; the engine has the last word.
+"""What the clinical logic answers for given tensors, as the generator of vectors believes; the engine decides.
 
 Binary64, the order of docs/clinical.md. ``decide`` also says what the probes would record.
 """
@@ -36,7 +36,7 @@ from compiler_kernels.policy.logic_tree import (
     ThresholdRef,
 )
 from evidence.coverage.grids import Bounds
-from evidence.coverage.mcdc import Record
+from evidence.coverage.mcdc import Record, evaluate
 from evidence.coverage.structure import Node, nodes_of
 
 Array = npt.NDArray[Any]
@@ -54,7 +54,7 @@ COMPARE = {
 
 @dataclass
 class Verdict:
-    """``failure`` is None, a failure's name, or ``safety_guard:NAME``; ``records`` by probe id in order of evaluation."""
+    """``failure``: None, a failure's name or ``safety_guard:NAME``; ``records``: probe ids in order of evaluation."""
 
     failure: str | None = None
     decisions: dict[str, bool] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Evaluator:
         self.all += sides([*(d.when for d in logic.decisions), *(g.require for g in logic.guards)])
 
     def decide(self, world: World, flags: int = 0) -> Verdict:
-        """``flags``: bit 0, the engine refuses; bit 1, lockstep differs."""
+        """``flags``: what is pretended, as ``failures.PRETENDED``."""
         return _Run(self, world, flags).verdict
 
 
@@ -91,15 +91,15 @@ class _Run:
     def flows(self, flags: int) -> None:
         logic, verdict = self.of.logic, self.verdict
         with np.errstate(all="ignore"):
-            if not self.within("inputs"):
+            if flags & 4 or not self.within("inputs"):
                 verdict.failure = "input_guard"
             elif not self.finite(self.of.early):
                 verdict.failure = "not_a_number"
             elif failed := self.guard(before=True):
                 verdict.failure = failed
-            elif flags:
-                verdict.failure = "refusal" if flags & 1 else "lockstep"
-            elif not self.within("outputs"):
+            elif flags & 3:
+                verdict.failure = "lockstep" if flags & 2 else "refusal"
+            elif flags & 8 or not self.within("outputs"):
                 verdict.failure = "output_guard"
             elif not self.finite(self.of.all):
                 verdict.failure = "not_a_number"
@@ -134,11 +134,9 @@ class _Run:
 
     def record(self, node: Node, condition: Condition) -> bool:
         """Value of a whole decision, with its record and those of every at_least in it, which are evaluated first."""
-        for number, inner in enumerate(c for c in node.conditions if isinstance(c, AtLeast)):
-            operands = [self.truth(o) for o in inner.operands]
-            values = sum(1 << i for i, v in enumerate(operands) if v)
-            record = Record((1 << len(operands)) - 1, values, sum(operands) >= inner.count)
-            self.verdict.records.append((f"at_least:{node.name}:{number}", record))
+        for counter in (n for n in self.of.nodes.values() if n.kind == "at_least" and n.owner == node.id):
+            found = evaluate(counter.tree, [self.truth(o) for o in counter.conditions])
+            self.verdict.records.append((counter.id, found))
         seen = values = 0
         at = 0
 
@@ -149,9 +147,9 @@ class _Run:
                     stop = isinstance(part, Or)
                     value = not stop
                     for operand in operands:
-                        found = visit(operand, reached)
+                        now = visit(operand, reached)
                         if reached:
-                            value, reached = found, found != stop
+                            value, reached = now, now != stop
                     return value
                 case Not(operand):
                     return not visit(operand, reached)

@@ -13,6 +13,8 @@ from evidence.coverage.cells import Array, numbers_of
 from evidence.coverage.grids import Bounds, Grid, element_bounds
 from evidence.coverage.intervals import guarded
 
+PRETENDED = {1: "a refusal", 2: "a difference in lockstep", 4: "a broken input guard", 8: "a broken output guard"}
+"""Flags of a vector, as `--decide --vectors` takes them, and what they pretend."""
 Made = tuple[dict[tuple[str, int], Array], int, str]
 
 
@@ -22,8 +24,8 @@ def failing_worlds(
     """``(world, flags, purpose)`` made from a world without a failure; nothing if there is none."""
     if base is None:
         return
-    yield dict(base), 1, "the engine refuses at run time"
-    yield dict(base), 2, "lockstep differs"
+    for flag, words in PRETENDED.items():
+        yield dict(base), flag, words
     for tensor in logic.tensors:
         grid, guard = Grid(tensor.dtype), guards.get(tensor.name)
         low, high = element_bounds(tensor, guards)
@@ -37,14 +39,17 @@ def failing_worlds(
             if grid.integer and not math.isfinite(value):
                 continue
             for place, index in (("first", 0), ("last", -1)):
-                yield with_element(base, (tensor.space, tensor.index), index, value), 0, (
-                    f"{place} element of {tensor.name} {words}"
+                yield (
+                    with_element(base, (tensor.space, tensor.index), index, value),
+                    0,
+                    (f"{place} element of {tensor.name} {words}"),
                 )
-    for value in dict.fromkeys(r for number in numbers_of(logic) for r in regions(number)):
-        if not Grid(value.tensor.dtype).integer and not guarded(value.tensor.name, guards):
-            flat = np.ravel_multi_index(value.start, value.tensor.shape) if value.tensor.shape else 0
-            made = with_element(base, (value.tensor.space, value.tensor.index), int(flat), math.nan)
-            yield made, 0, f"NaN in {value.tensor.name} where a quantity reads"
+    for region in dict.fromkeys(r for number in numbers_of(logic) for r in regions(number)):
+        tensor = region.tensor
+        if not Grid(tensor.dtype).integer and not guarded(tensor.name, guards):
+            flat = np.ravel_multi_index(region.start, tensor.shape) if tensor.shape else 0
+            made = with_element(base, (tensor.space, tensor.index), int(flat), math.nan)
+            yield made, 0, f"NaN in {tensor.name} where a number reads"
 
 
 def with_element(

@@ -1,7 +1,7 @@
 """Find a world for each goal, or prove that there is none.
 
-Two encodings close in from both sides: what ``Numbers`` satisfies is turned into tensors and counts only when the evaluation of
-those tensors reaches the goal; what ``Relaxed`` cannot satisfy is infeasible. What is neither stays open.
+Two encodings close in from both sides: what ``Numbers`` satisfies is turned into tensors and counts only when the
+evaluation of those tensors reaches the goal; what ``Relaxed`` cannot satisfy is infeasible. What is neither stays open.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from evidence.coverage.flow import Flow, Traced
 from evidence.coverage.goals import Goal, boundary_goals, coverage_goals, reached
 from evidence.coverage.grids import Bounds
 from evidence.coverage.mcdc import Record
-from evidence.coverage.numbers import Numbers, Term
+from evidence.coverage.numbers import Numbers, Term, rational
 from evidence.coverage.relaxed import Relaxed
 
 TIMEOUT_MS: Final = 10_000
 WIDE, NARROW, NONE, DYADIC = 0, 1, 2, 3
 LADDER: Final = (WIDE, NARROW, NONE, DYADIC)
-"""How a solution is sought: sides of rounded comparisons apart by a wide margin, a narrow one, none; or all elements multiples of
-2**-12, whose sums are exact, for numbers that must be equal."""
+"""How a solution is sought: sides of rounded comparisons apart by a wide margin, a narrow one, none; or all elements
+multiples of 2**-12, whose sums are exact, for numbers that must be equal."""
 WorldArrays = dict[tuple[str, int], Array]
 
 
@@ -139,9 +139,7 @@ class Finder:
             if side.check(wanted, width) != z3.sat:
                 continue
             worlds = [side.world(self.guards), side.world(self.guards, side.second)]
-            records = [
-                [r for name, r in self.evaluator.decide(w).records if name == goal.probe] for w in worlds
-            ]
+            records = [[r for name, r in self.evaluator.decide(w).records if name == goal.probe] for w in worlds]
             if reached(goal, self.nodes[goal.probe], [r for rs in records for r in rs]):
                 for world in worlds:
                     self.add(Vector(world, 0, str(goal)))
@@ -149,7 +147,7 @@ class Finder:
         return False
 
     def boundary(self, goal: Goal) -> None:
-        """The condition's sides equal, or one just above the other, where the condition is not masked if that can be."""
+        """The condition's sides equal, or one just above the other; where it is not masked, if that can be."""
         condition = self.nodes[goal.probe].conditions[goal.index]
         assert isinstance(condition, Compare)
         traced = self.real.flow.traced[goal.probe]
@@ -168,8 +166,11 @@ class _Side:
         self.flow = Flow(logic, numbers, early=early)
         self.switches: dict[tuple[Compare, int], Term] = {}
         self.solver = z3.Solver()
+        self.model: Any = None
         self.solver.set("timeout", TIMEOUT_MS)
         self.second: list[tuple[Term, Term]] = []
+        self.second_of = -1
+        self.copies: list[Term] = []
         self.said = 0
         self.multiples: list[Term] = []
         self.say()
@@ -229,20 +230,19 @@ class _Side:
         if limit is not None and grid is not None and self.numbers.counts(condition.left) is None:
             near = grid.above(limit) if side == "above" else grid.below(limit)
             if abs(near) != float("inf"):
-                made.append(left == _rational(near))
+                made.append(left == rational(near))
         scale = Fraction(max(1.0, abs(limit or 0.0)))
         for bits in (20, 10):
-            far = _rational(scale / 2**bits)
-            made.append(
-                z3.And(left > right, left <= right + far) if side == "above" else z3.And(left < right, left >= right - far)
-            )
+            far = rational(scale / 2**bits)
+            above, below = z3.And(left > right, left <= right + far), z3.And(left < right, left >= right - far)
+            made.append(above if side == "above" else below)
         return made
 
     def pair(self, goal: Goal) -> tuple[_Side, list[Term]]:
         """This side, and the terms for an independence pair: the second evaluation is over renamed variables."""
         traced = self.flow.traced[goal.probe]
         terms = [traced.reached, traced.outcome, *traced.values, *traced.evaluated]
-        if not self.second or self.second_of != self.said:
+        if self.second_of != self.said:
             variables = _variables([*self.numbers.facts, *terms])
             self.second = [(v, z3.Const(f"{v}'", v.sort())) for v in variables]
             self.second_of = self.said
@@ -294,8 +294,3 @@ def _float(value: Term) -> float:
     if z3.is_algebraic_value(value):
         value = value.approx(40)
     return float(Fraction(value.numerator_as_long(), value.denominator_as_long()))
-
-
-def _rational(value: float | Fraction) -> Term:
-    exact = Fraction(value)
-    return z3.Q(exact.numerator, exact.denominator)

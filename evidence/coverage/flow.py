@@ -25,7 +25,7 @@ class Traced:
 
 
 class Flow:
-    """``traced`` by probe id. With ``early`` only the guards before the inference are there, and nothing else is said."""
+    """``traced`` by probe id. With ``early`` only the guards before the inference, and nothing else is said."""
 
     def __init__(self, logic: Logic, numbers: Numbers, *, early: bool = False) -> None:
         self.numbers = numbers

@@ -16,8 +16,8 @@ Side = Literal["equal", "above", "below"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``value``: the outcome or the condition's value wanted. Boundary goals are no coverage: they place a vector where the two
-    sides of a comparison are equal or next to each other."""
+    """``value``: the outcome or the condition's value wanted. Boundary goals are no coverage: they place a vector where
+    the two sides of a comparison are equal or next to each other."""
 
     kind: Kind
     probe: str
@@ -56,7 +56,7 @@ def boundary_goals(node: Node) -> Iterator[Goal]:
     for index, condition in enumerate(node.conditions):
         if isinstance(condition, Compare):
             for side in ("equal", "above", "below"):
-                yield Goal("boundary", node.id, index, side=side)  # type: ignore[arg-type]
+                yield Goal("boundary", node.id, index, side=side)
 
 
 def reached(goal: Goal, node: Node, records: Sequence[Record]) -> bool:
@@ -67,9 +67,7 @@ def reached(goal: Goal, node: Node, records: Sequence[Record]) -> bool:
         case "condition":
             return any(r.value(goal.index) == goal.value for r in records)
         case "masking":
-            return any(
-                r.value(goal.index) == goal.value and unmasked(node.tree, r) >> goal.index & 1 for r in records
-            )
+            return any(r.value(goal.index) == goal.value and unmasked(node.tree, r) >> goal.index & 1 for r in records)
         case "unique_cause":
             return any(independent(a, b, goal.index) for a in records for b in records)
     return False

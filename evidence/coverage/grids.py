@@ -81,8 +81,8 @@ class Grid:
     def _step(self, value: float, way: int) -> float:
         if value == (self.high if way > 0 else self.low):
             return math.inf * way
-        if self.integer:
-            return value + way
+        if self.integer:  # from 2**53 on, integers convert to every binary64 number
+            return value + way if abs(value) < 2.0**53 else math.nextafter(value, math.inf * way)
         return float(np.nextafter(self.type(value), self.type(math.inf * way)))
 
 

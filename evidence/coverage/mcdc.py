@@ -1,7 +1,7 @@
 """Statement, decision, condition and MC/DC coverage of one decision, from records of its evaluations.
 
-Definitions (docs/coverage.md). A decision is a tree over indexed conditions, evaluated left to right with short circuit. A
-*record* says which conditions were evaluated, their values, and the outcome.
+Definitions (docs/coverage.md). A decision is a tree over indexed conditions, evaluated left to right with short
+circuit. A *record* says which conditions were evaluated, their values, and the outcome.
 
 * Unique cause: two records with different outcomes in which condition ``i`` differs and no other condition that both
   evaluated differs (DO-178C's unique-cause MC/DC, a condition that was not evaluated counting as either value; this is

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import z3
@@ -84,7 +85,7 @@ class Numbers:
                 made = self.variable(f"{tensor.space}{tensor.index}_{group.index}", integer=Grid(tensor.dtype).integer)
                 self.groups[group] = made
                 self.facts += [made >= rational(low), made <= rational(high)]
-            for a, b in zip(groups, groups[1:], strict=False):
+            for a, b in pairwise(groups):
                 if a.cell == b.cell:
                     self.facts.append(self.groups[a] <= self.groups[b])
 
@@ -124,7 +125,9 @@ class Numbers:
             case Percentile(percent, region):
                 return self.ranked(region, rank_of(percent, region.count()))
             case Count(region, sign, bound, fraction):
-                counted = self.number(Count(region, sign, bound, False)) if fraction else self.counted(region, sign, bound)
+                counted = (
+                    self.number(Count(region, sign, bound, False)) if fraction else self.counted(region, sign, bound)
+                )
                 return counted / region.count() if fraction else counted
             case Reduction(kind, region):
                 match kind:

@@ -1,8 +1,8 @@
 """The numbers of the logic as Z3 terms that every possible tensor satisfies: what is unsatisfiable here is infeasible.
 
-Regions of at most ``SMALL`` elements are exact. Of larger ones only what holds of any numbers is said: the order of their ranks,
-the bounds those put on the sum, and on counts. Every binary64 operation may err by half a unit in the last place. Both
-sides of a comparison are finite wherever one is evaluated: a number that is not ends the inference before.
+Regions of at most ``SMALL`` elements are exact. Of larger ones only what holds of any numbers is said: the order of
+their ranks, the bounds those put on the sum, and on counts. Every binary64 operation may err by half a unit in the last
+place. Both sides of a comparison are finite wherever one is evaluated: a number that is not ends the inference before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,7 @@ class Relaxed(Numbers):
     def __init__(self, logic: Logic, guards: Mapping[str, Bounds], cells: Cells) -> None:
         self.ranks: dict[Region, dict[int, Term]] = {}
         self.areas: dict[Region, list[tuple[Term, Term, Term]]] = {}
+        self.sums: dict[Region, tuple[Term, Term]] = {}
         self._places: dict[Region, Array] = {}
         self.bounded = Intervals(logic, guards, proved=True)
         super().__init__(logic, guards, cells)
@@ -51,6 +53,8 @@ class Relaxed(Numbers):
 
     def made(self, value: Numeric) -> Term:
         match value:
+            case Arithmetic("/", left, right) if left == right:
+                return rational(1)  # what is not finite is never compared
             case Arithmetic("/", _, right) if not self.bounded.finite(value) and self.bounded.of(right) == WHOLE:
                 return self.variable("quotient")  # by what may be infinite
             case Reduction("mean", region):
@@ -86,7 +90,7 @@ class Relaxed(Numbers):
             self.ranked(region, 1), self.ranked(region, n)
             ranks = sorted(self.ranks[region].items())
             lower, upper = ranks[-1][1], ranks[0][1]
-            for (rank, low), (after, high) in zip(ranks, ranks[1:], strict=False):
+            for (rank, low), (after, high) in pairwise(ranks):
                 lower, upper = lower + (after - rank) * low, upper + (after - rank) * high
             extremes = [ranks[0][1], ranks[-1][1]]
             size = n * _largest([_absolute(e) for e in extremes])
@@ -99,7 +103,21 @@ class Relaxed(Numbers):
             self.facts += [made >= n * extremes[0], made <= n * extremes[1]]
         slack = rational(HALF_UNIT * n * 2) * size + rational(SMALLEST * n)
         self.facts += [made >= lower - slack, made <= upper + slack]
+        self.sums[region] = made, slack
+        for area in self.areas.get(region, []):
+            self.weighed(region, area)
         return made
+
+    def weighed(self, region: Region, area: tuple[Term, Term, Term]) -> None:
+        """How many elements are beyond a constant border bounds their sum."""
+        (border, above, from_), (made, slack), n = area, self.sums[region], region.count()
+        low, high = (rational(b) for b in self.extent(region.tensor, 0))
+        if z3.is_rational_value(border):
+            for beyond in (above, from_):
+                self.facts += [
+                    made >= border * beyond + low * (n - beyond) - slack,
+                    made <= high * beyond + border * (n - beyond) + slack,
+                ]
 
     def ranked(self, region: Region, rank: int) -> Term:
         if not self.large(region):
@@ -147,24 +165,20 @@ class Relaxed(Numbers):
         limit, n = self.constant(bound), region.count()
         border = self.number(bound)
         above, from_ = self.variable("above", integer=True), self.variable("from", integer=True)
-        self.facts += [0 <= above, above <= from_, from_ <= n]
+        self.facts += [above >= 0, above <= from_, from_ <= n]
         grid = Grid(region.tensor.dtype)
         if limit is not None and grid.ceil(limit) != grid.floor(limit):
             self.facts.append(above == from_)
-        for other, other_above, other_from in self.areas.setdefault(region, []):
-            self.facts += [
-                z3.Implies(border == other, z3.And(above == other_above, from_ == other_from)),
-                z3.Implies(border < other, above >= other_from),
-                z3.Implies(border > other, from_ <= other_above),
-            ]
-        for other_region, known in self.areas.items():
-            if other_region.tensor == region.tensor and other_region != region:
+        self.areas.setdefault(region, [])
+        for other_region, areas in self.areas.items():
+            if other_region.tensor == region.tensor:
                 shared = np.intersect1d(self.places(region), self.places(other_region), assume_unique=True).size
-                for other, other_above, other_from in known:
-                    for ours, theirs in ((above, other_above), (from_, other_from)):
-                        near = z3.And(ours <= theirs + n - shared, theirs <= ours + other_region.count() - shared)
-                        self.facts.append(z3.Implies(border == other, near))
+                for other in areas:
+                    self.nested((border, above, from_), other, other_region.count() - shared)
+                    self.nested(other, (border, above, from_), n - shared)
         self.areas[region].append((border, above, from_))
+        if region in self.sums:
+            self.weighed(region, self.areas[region][-1])
         self.ranked(region, 1), self.ranked(region, n)
         for other_region, ranks in self.ranks.items():
             for rank, value in ranks.items():
@@ -181,6 +195,14 @@ class Relaxed(Numbers):
             case "==":
                 return from_ - above
         return n - from_ + above
+
+    def nested(self, lower: tuple[Term, Term, Term], upper: tuple[Term, Term, Term], outside: int) -> None:
+        """What is beyond a border is beyond every lower one; ``outside`` elements of the upper's region are elsewhere."""
+        (border, above, from_), (other, other_above, other_from) = lower, upper
+        self.facts += [
+            z3.Implies(border <= other, z3.And(other_above <= above + outside, other_from <= from_ + outside)),
+            z3.Implies(border < other, other_from <= above + outside),
+        ]
 
     def linked(self, ranked: Region, rank: int, value: Term, counted: Region, area: tuple[Term, Term, Term]) -> None:
         """An element of ``rank`` beyond a border says how many elements are, also of a region that shares some."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_kernels.policy.logic_tree import And, AtLeast, Condition, Logic, Not, Or, leaves
+from compiler_kernels.policy.logic_tree import And, Condition, Logic, Not, Or, leaves
+from compiler_kernels.targets.c.probes import Kind, at_least_owner, counted
 from evidence.coverage.mcdc import Tree
 
 
@@ -22,19 +23,20 @@ class Node:
 
 
 def nodes_of(logic: Logic) -> dict[str, Node]:
-    """By probe id: every decision, every safety guard, and every at_least within them (whole conditions as operands)."""
+    """By probe id: every decision, every safety guard, every at_least in them (its operands are its conditions)."""
     found: dict[str, Node] = {}
-    whole = [("decision_node", d.name, d.when) for d in logic.decisions]
+    whole: list[tuple[Kind, str, Condition]] = [("decision_node", d.name, d.when) for d in logic.decisions]
     whole += [("safety_guard", g.name, g.require) for g in logic.guards]
     for kind, name, condition in whole:
         conditions = tuple(leaves(condition))
         owner = f"{kind}:{name}"
-        for number, inner in enumerate(c for c in conditions if isinstance(c, AtLeast)):
+        for place, inner in enumerate(counted(condition), 1):
+            count = f"{at_least_owner(kind, name)}:{place}"
             operands = tuple(range(len(inner.operands)))
             node = Node(
-                f"at_least:{name}:{number}",
+                f"at_least:{count}",
                 "at_least",
-                f"{name}:{number}",
+                count,
                 inner.operands,
                 ("at_least", inner.count, *operands),
                 owner,

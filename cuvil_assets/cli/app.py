@@ -172,6 +172,44 @@ def explain(
 
 
 @app.command()
+def certificate(
+    engine: EngineFile,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FILE.npy", help="An input; NAME is needed when the engine has several."),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OUTPUT[0,1]>=0.5", help="A decision to certify; without index, for every element."),
+    ] = None,
+    argmax: Annotated[
+        list[str] | None, typer.Option(metavar="OUTPUT", help="Certify the largest class (last axis) of every row.")
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Bounds of every layer too; runs the reference, which is slow.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the certificate as JSON.", show_default=False)
+    ] = None,
+    bounds: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the bound of every element, NAME.bound.npy.", show_default=False),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the layers as PNG (needs matplotlib).", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Bound what rounding did to one inference, and certify decisions; ends with 1 when one is not certified."""
+    from cuvil_assets.cli import certificate as command
+
+    raise typer.Exit(
+        command.run(engine, input or [], threshold or [], argmax or [], layers, output, bounds, picture, json)
+    )
+
+
+@app.command()
 def sbom(
     engine: EngineFile,
     output: Annotated[

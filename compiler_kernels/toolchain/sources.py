@@ -8,11 +8,16 @@ RUNTIME_DIRECTORY = Path(__file__).resolve().parent.parent / "runtime"
 
 # Compiled for the oldest processor of the target: these must run before the processor has been checked.
 BASELINE_UNITS = (
+    "cuvil_answer.c",
     "cuvil_bench.c",
     "cuvil_cpu.c",
+    "cuvil_erase.c",
+    "cuvil_exit.c",
     "cuvil_guard.c",
+    "cuvil_inference.c",
     "cuvil_info.c",
     "cuvil_input.c",
+    "cuvil_lockstep.c",
     "cuvil_main.c",
     "cuvil_npy.c",
     "cuvil_output.c",
@@ -20,10 +25,18 @@ BASELINE_UNITS = (
     "cuvil_text.c",
     "cuvil_threads.c",
     "cuvil_types.c",
+    "cuvil_vectors.c",
 )
 # Compiled like the generated code, whose floating-point unit they test.
 ENGINE_CPU_UNITS = ("cuvil_isa.c",)
+# Also part of an engine that is a library.
+LIBRARY_UNITS = ("cuvil_erase.c", "cuvil_lockstep.c")
 RUNTIME_UNITS = BASELINE_UNITS + ENGINE_CPU_UNITS
+
+
+def library_sources() -> dict[str, bytes]:
+    """What an engine that is a library needs of the runtime: the headers and ``LIBRARY_UNITS``."""
+    return {n: data for n, data in runtime_sources().items() if n.endswith(".h") or n in LIBRARY_UNITS}
 
 
 def runtime_sources() -> dict[str, bytes]:

@@ -23,8 +23,8 @@ def x(tmp_path: Path, delivered: Delivered, cli: Cli, monkeypatch: pytest.Monkey
 
 def test_a_certificate_says_what_rounding_could_do(x: Path, delivered: Delivered, cli: Cli, tmp_path: Path) -> None:
     report, picture, bounds = tmp_path / "c.json", tmp_path / "c.png", tmp_path / "bounds"
-    words = ["certificate", delivered.engine, "--input", x, "--output", report, "--bounds", bounds, "--picture", picture]
-    code, out, err = cli(*words)
+    words = ["--output", report, "--bounds", bounds, "--picture", picture]
+    code, out, err = cli("certificate", delivered.engine, "--input", x, *words)
     assert code == 0, err
     made = json.loads(report.read_text())
     assert made["format"] == "cuvil-certificate/1"

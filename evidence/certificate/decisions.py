@@ -37,7 +37,8 @@ def parse_threshold(text: str) -> Threshold:
     try:
         if match is None:
             raise ValueError
-        value = np.float32(match[4])
+        with np.errstate(over="ignore"):
+            value = np.float32(match[4])
         index = None if match[2] is None else tuple(int(n) for n in match[2].split(","))
         if not np.isfinite(value):
             raise ValueError

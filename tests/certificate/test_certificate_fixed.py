@@ -59,7 +59,7 @@ def test_sums_are_exact_and_products_within_the_bound(a: list[float], b: list[fl
 @given(FRACTIONS, st.integers(3, 9))
 def test_fractions_are_rounded_within_the_bound(value: Fraction, keep: int) -> None:
     x, lost = fixed.from_fraction(value, keep)
-    assert abs(_value(x, 0) - value) <= Fraction(lost)
+    assert abs(fixed.to_fraction(x, ()) - value) <= Fraction(lost)
     if value.denominator == 1 and keep > 3:
         assert lost == 0.0
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from cuvil_assets.cli import release_app, reproduce_app
 from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.keys_app import add_keys
-from cuvil_assets.cli.release_app import add_commands
 
 app = typer.Typer(
     name="cuvil",
@@ -22,7 +22,8 @@ app = typer.Typer(
 keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
-add_commands(app)
+release_app.add_commands(app)
+reproduce_app.add_commands(app)
 add_audit(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]

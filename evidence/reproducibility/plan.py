@@ -44,9 +44,9 @@ class Variation:
     rebuild's own. ``uid``: user and group id. ``umask``: of the process. ``timezone``: value of ``TZ``, ``utc_offset``
     in seconds east. ``locale``: value of ``LC_ALL``. ``clock_offset``: seconds added to the clock. ``cpus``: processors
     the rebuild may use, 0 for all. ``file_order``: seed of the order in which directories list their files.
-    ``hash_seed``: ``PYTHONHASHSEED``. ``vectors``: whether NumPy may use
-    vector instructions beyond its baseline. ``environment``: size in bytes of an environment variable of no meaning. ``compiler_cache``: ``kept``, a copy of the C libraries
-    compiled before, or ``compiled again``.
+    ``hash_seed``: ``PYTHONHASHSEED``. ``vectors``: whether NumPy may use vector instructions beyond its baseline.
+    ``environment``: size in bytes of an environment variable of no meaning. ``compiler_cache``: ``kept``, a copy of the
+    C libraries compiled before, or ``compiled again``.
     """
 
     number: int

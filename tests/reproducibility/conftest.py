@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from rebuild_case import Delivered
 from tiny_models import ModelMaker
 
 from cuvil_assets.cli import main
 from cuvil_assets.cli.sbom import statement_of
 from cuvil_assets.home import Home
 from cuvil_assets.store import ContentStore
-from evidence.reproducibility.inputs import Recorded, recorded_build
+from evidence.reproducibility.inputs import recorded_build
 
 POLICY = """\
 version: 1
@@ -23,16 +22,6 @@ inputs:
 reproducibility: {rebuilds: 2, compilers: [zig, gcc]}
 release: {demand: [equivalence, reproducibility]}
 """
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """A built engine, the home that built it, and its record."""
-
-    home: Path
-    engine: Path
-    recorded: Recorded
-    store: ContentStore
 
 
 @pytest.fixture(scope="session")

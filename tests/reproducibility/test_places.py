@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from conftest import Delivered
 from hypothesis import given
 from hypothesis import strategies as st
+from rebuild_case import Delivered
 
 from compiler_kernels.toolchain import elf
 from evidence.reproducibility.places import byte_places, engine_places, source_file, spans, symbol_map, text_places
@@ -59,9 +59,8 @@ def test_a_changed_weight_and_a_changed_instruction_are_named(delivered: Deliver
     engine = delivered.engine.read_bytes()
     weight = engine.find(generated["engine_weights.bin"]) + 5
     text = next(s for s in elf.read_sections(engine) if s.name == ".text")
-    function = next(
-        s for s in symbols.symbols if s.name.startswith("cuvil_k") and s.file == "kernels.c" and s.size > 90
-    )
+    kernels = [s for s in symbols.symbols if s.name.startswith("cuvil_k") and s.file == "kernels.c"]
+    function = next(s for s in kernels if text.address <= s.address < text.address + text.size and s.size > 90)
     instruction = function.address - text.address + text.offset + 80
     changed = bytearray(engine)
     changed[weight] ^= 1

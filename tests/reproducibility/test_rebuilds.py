@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Delivered
+from rebuild_case import Delivered
 
 from compiler_kernels.toolchain.zig import zig_executable
 from evidence.reproducibility.difference import Comparison, Difference

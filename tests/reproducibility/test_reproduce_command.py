@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Delivered
+from rebuild_case import Delivered
 
 from compiler_kernels.targets.registry import TARGETS
 from compiler_kernels.toolchain.gcc import find_gcc

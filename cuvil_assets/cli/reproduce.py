@@ -89,7 +89,7 @@ def _reproduced(options: Options, quiet: bool) -> Outcome:
     for name, value, least, most in (
         ("--rebuilds", rebuilds, 1, MOST_REBUILDS),
         ("--fresh-caches", options.fresh_caches, 0, MOST_REBUILDS),
-        ("--jobs", options.jobs or 1, 1, 64),
+        ("--jobs", 1 if options.jobs is None else options.jobs, 1, 64),
     ):
         if not least <= value <= most:
             raise UsageError(f"{name} {value} is not between {least} and {most}")

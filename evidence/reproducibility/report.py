@@ -27,7 +27,7 @@ REASONS = {
     "hostname": "user namespaces are not granted here",
     "clock": "the library that moves the clock could not be made for this machine",
     "cpus": "only one processor is available",
-    "locale": "the C library here has none of the planned locales",
+    "locale": "the C library here has at most one of the planned locales",
     "vectors": "NumPy chooses no vector instructions on this processor",
 }
 

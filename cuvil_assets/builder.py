@@ -213,23 +213,21 @@ def _contents(
         found[paths["picture"]] = (draw_memory(json.loads(memory)), 0o644)
     if {"src", "so", "lib"} & set(paths):
         from compiler_kernels.targets.registry import resolve_target
-        from compiler_kernels.toolchain.sources import runtime_sources
+        from compiler_kernels.toolchain.sources import library_sources, runtime_sources
         from compiler_kernels.toolchain.zig import ZigDriver
 
         artifacts = results["generated_source"].artifacts
         generated = {item.name: item.data for item in artifacts if item.name != "memory.json"}
-        runtime = runtime_sources()
-        sources = {**runtime, **generated}
-        headers = {name: data for name, data in runtime.items() if name.endswith(".h")}
+        sources = {**runtime_sources(), **generated}
+        library = {**library_sources(), **generated}
         if "src" in paths:
             found[paths["src"]] = (sources, 0o644)
         if "so" in paths:
-            found[paths["so"]] = (ZigDriver().build({**headers, **generated}, resolve_target(target), "so").data, 0o755)
+            found[paths["so"]] = (ZigDriver().build(library, resolve_target(target), "so").data, 0o755)
         if "lib" in paths:
-            library = ZigDriver().build({**headers, **generated}, resolve_target(target), "lib")
-            found[paths["lib"]] = (library.data, 0o644)
+            found[paths["lib"]] = (ZigDriver().build(library, resolve_target(target), "lib").data, 0o644)
         if "header" in paths:
-            found[paths["header"]] = (headers["cuvil_engine.h"], 0o644)
+            found[paths["header"]] = (library["cuvil_engine.h"], 0o644)
     return found
 
 

@@ -13,6 +13,7 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.ir.extents import model_outputs
 from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.text import format_type
+from compiler_kernels.policy.logic import LogicError, check_names, resolve, tensors_of
 from compiler_kernels.policy.schema import Policy
 from compiler_kernels.policy.tensors import TensorGuard
 from compiler_kernels.policy.yaml_text import Document, Path, read_yaml
@@ -44,9 +45,14 @@ def load_policy(text: str | bytes, filename: str) -> Policy:
     if not isinstance(document.data, dict):
         raise document.error((), "must be a mapping with the keys " + ", ".join(Policy.model_fields))
     try:
-        return Policy.model_validate(document.data)
+        policy = Policy.model_validate(document.data)
     except ValidationError as error:
         raise _explain(error, document) from None
+    try:
+        check_names(policy)
+    except LogicError as error:
+        raise document.error(error.path, str(error)) from None
+    return policy
 
 
 def _explain(error: ValidationError, document: Document) -> UsageError:
@@ -110,6 +116,10 @@ def check_against(policy: Policy, module: Module) -> None:
     outputs = {name: types[value] for name, value, _ in model_outputs(graph)}
     _check("inputs", policy.inputs, inputs)
     _check("outputs", policy.outputs, outputs)
+    try:
+        resolve(policy, *tensors_of(module))
+    except LogicError as error:
+        raise UsageError(f"the policy's {'.'.join(map(str, error.path))} {error}") from None
 
 
 def _check(section: str, guards: Mapping[str, TensorGuard], present: Mapping[str, TensorType]) -> None:

@@ -17,6 +17,7 @@ from compiler_kernels.policy.approvals import Approvals
 from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
+from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Quantities, Safety, Thresholds
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
@@ -48,6 +49,12 @@ class Policy(Section):
         description="Seed of random operators that have none of their own; without it such operators are refused.",
     )
     shapes: Shapes = Field(default_factory=dict, description=SHAPES_DESCRIPTION)
+    thresholds: Thresholds = Field(default_factory=dict, description="Named numbers of the clinical logic.")
+    quantities: Quantities = Field(default_factory=dict, description="Named numbers computed from tensors.")
+    decisions: Decisions = Field(default_factory=dict, description="Named conditions the engine answers.")
+    safety: Safety | None = Field(default=None, description="Lockstep and conditions that must hold.")
+    fallbacks: Fallbacks | None = Field(default=None, description="What the engine answers when it cannot decide.")
+    coverage: Coverage | None = Field(default=None, description="Probes, and the structural coverage to reach.")
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.symbols import scope, symbols_of
@@ -17,7 +18,7 @@ from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
 from compiler_kernels.passes.lower_pow import LowerPow
 from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
-from compiler_kernels.passes.memory_report import memory_report, total_bytes
+from compiler_kernels.passes.memory_report import lockstep_bytes, memory_report, total_bytes
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
@@ -110,10 +111,19 @@ def guards_of(policy: Policy) -> dict[str, Guard]:
     return found
 
 
+def wants_lockstep(policy: Policy) -> bool:
+    """Whether the policy asks for every inference twice (docs/lockstep.md)."""
+    return policy.safety is not None and policy.safety.lockstep
+
+
 def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l2/ir_l2.txt"], inputs["ir_l2/weights.bin"])
     policy_json = inputs["source_model/policy.json"].data
     policy = policy_from_json(policy_json)
+    if policy.quantities or policy.decisions or (policy.safety and policy.safety.guards):
+        raise UnsupportedError(
+            "the sections quantities, decisions and safety.guards are read but not yet compiled; leave them out"
+        )
     target = resolve_target(str(config["target"]))
     digest = config_digest(policy_json, inputs["source_model/pins.json"].data, target.triple)
     identity = Identity(
@@ -124,12 +134,15 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         target.triple,
     )
     isas = VARIANTS[target.machine]
-    program = generate(module, store, identity, guards_of(policy), isas=isas)
+    lockstep = wants_lockstep(policy)
+    program = generate(module, store, identity, guards_of(policy), isas=isas, lockstep=lockstep)
     artifacts = tuple(
         Artifact(name, data, C_SOURCE if name.endswith(".c") else "application/octet-stream")
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
+    if lockstep:
+        memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (*artifacts, report), {
         "config_digest": digest,
@@ -137,6 +150,7 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         "memory_bytes": total_bytes(memory),
         "scratch_bytes_per_thread": program.scratch_bytes,
         "instruction_sets": [isa.name for isa in isas],
+        "lockstep": lockstep,
         "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
     }
 

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from cuvil_assets.cli import release_app, reproduce_app
 from cuvil_assets.cli.audit_app import add_audit
+from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.keys_app import add_keys
+from cuvil_assets.cli.release_app import add_commands
+from cuvil_assets.cli.reproduce_app import add_reproduce
+from cuvil_assets.cli.trace_app import add_trace
 
 app = typer.Typer(
     name="cuvil",
@@ -22,9 +25,11 @@ app = typer.Typer(
 keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
-release_app.add_commands(app)
-reproduce_app.add_commands(app)
+add_commands(app)
+add_reproduce(app)
 add_audit(app)
+add_trace(app)
+add_change(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -322,6 +327,34 @@ def setup(json: Json = False) -> None:
     from cuvil_assets.cli import machine as command
 
     command.setup(json)
+
+
+@app.command()
+def surveil(
+    advisories: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="OSV advisories: a JSON file, or a folder of them.")
+    ] = None,
+    policy: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A policy in force; builds from another one are due.")
+    ] = None,
+    certificate_days: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=3650, help="Warn N days before a certificate ends; 30 if absent."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Look at everything this home built, without rebuilding: digests, proofs, keys, certificates, advisories."""
+    from cuvil_assets.cli import surveil as command
+
+    raise typer.Exit(command.run(advisories, policy or [], certificate_days, json))
+
+
+@app.command()
+def status(json: Json = False) -> None:
+    """List every model version and target, and what the last surveillance said of it."""
+    from cuvil_assets.cli import surveil as command
+
+    command.status(json)
 
 
 @app.command()

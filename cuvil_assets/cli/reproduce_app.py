@@ -10,7 +10,7 @@ import typer
 from cuvil_assets.cli.release_app import EngineFile, Json
 
 
-def add_commands(app: typer.Typer) -> None:
+def add_reproduce(app: typer.Typer) -> None:
     """Add the commands of this module to ``app``."""
     app.command()(reproduce)
 

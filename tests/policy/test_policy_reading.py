@@ -17,6 +17,7 @@ from compiler_kernels.policy.approvals import Approvals
 from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
+from compiler_kernels.policy.clinical import Coverage, Decision, Fallback, Fallbacks, Quantity, SafetyGuard, Threshold
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
@@ -28,7 +29,8 @@ from compiler_kernels.policy.timestamp import TimestampAuthority
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
-SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "timestamp"}
+CLINICAL = {"thresholds", "quantities", "decisions", "safety", "fallbacks", "coverage"}
+SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "timestamp"} | CLINICAL
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -57,6 +59,9 @@ def test_every_key_is_documented() -> None:
     expected |= keys(Audit, "audit.") | keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= keys(SymbolBound, "shapes.SYMBOL.")
+    expected |= keys(Threshold, "thresholds.NAME.") | keys(Quantity, "quantities.NAME.") | keys(Coverage, "coverage.")
+    expected |= keys(Decision, "decisions.NAME.") | keys(SafetyGuard, "safety.guards.NAME.") | {"safety.lockstep"}
+    expected |= keys(Fallbacks, "fallbacks.") | keys(Fallback, "fallbacks.FAILURE.")
     expected |= keys(ModelIdentity, "model.") | keys(Signing, "signing.") | keys(TensorGuard, "inputs.NAME.")
     assert named == expected | {"inputs.NAME", "outputs.NAME..."}
 
@@ -72,6 +77,9 @@ def test_canonical_form_has_defaults_and_no_order() -> None:
         "numerics": {"prefer": "speed", "winograd": "allow", "max_error_ratio": 1.1},
         "shapes": {},
         "signing": {"build": ["p384", "sm2"]},
+        "thresholds": {},
+        "quantities": {},
+        "decisions": {},
     }
 
 

@@ -1,7 +1,7 @@
 """Time of ``cuvil surveil`` over many partitions: ``python -m benchmarks.surveil [--partitions 100]``.
 
-Builds the shipped model under so many versions in a home of its own, real engines with real proofs, and then looks at
-them all in a fresh process, with advisories for those ``--bills`` of them that have a bill of materials.
+Builds a small model under so many versions in a home of its own, real engines with real proofs, and then looks at them
+all in a fresh process, with advisories for those ``--bills`` of them that have a bill of materials.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-MODEL = Path("cuvil_assets/data/fundus_vessel_unet.onnx")
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 POLICY = 'version: 1\nmodel: {{name: surveyed, version: "{version}"}}\n'
 
 
@@ -28,8 +31,20 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cuvil-surveil-") as folder:
         os.environ["CUVIL_HOME"] = str(Path(folder) / "home")
-        build_all(Path(folder), MODEL, options.partitions, options.bills)
+        build_all(Path(folder), small_model(Path(folder)), options.partitions, options.bills)
         print(json.dumps({"partitions": options.partitions, **look(Path(folder))}, indent=1))
+
+
+def small_model(folder: Path) -> Path:
+    """A multilayer perceptron of 256 KB."""
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal((256, 256)).astype(np.float32) / 16, "w")]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 256]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], weights)
+    path = folder / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
 
 
 def build_all(folder: Path, model: Path, count: int, bills: int) -> None:
@@ -45,9 +60,7 @@ def build_all(folder: Path, model: Path, count: int, bills: int) -> None:
     for number in range(count):
         policy.write_text(POLICY.format(version=f"1.0.{number}"))
         target, output = "x86_64-linux-musl", folder / "out" / "inference-engine.bin"
-        outcome = build(
-            BuildOptions(model, policy, target, output, input_shapes={"rgb": (1, 3, 128, 128)}, equivalence_inputs=1)
-        )
+        outcome = build(BuildOptions(model, policy, target, output, equivalence_inputs=1))
         if number < bills:
             run_stage(
                 Build(current_home(), load_request(current_home(), str(outcome.facts["partition"]), None)), chain.SBOM

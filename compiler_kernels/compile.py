@@ -91,7 +91,8 @@ def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequen
         config_digest(frozen.policy.canonical_json(), pins_json, target.triple),
         target.triple,
     )
-    program = generate(lowered, frozen.store, identity, guards_of(frozen.policy), isas=chosen)
+    sessions = frozen.policy.audit.sessions if frozen.policy.audit else None
+    program = generate(lowered, frozen.store, identity, guards_of(frozen.policy), isas=chosen, sessions=sessions)
     sources = {**runtime_sources(), **program.files}
     return ZigDriver().build(sources, target, kind, chosen).data
 

@@ -1,10 +1,12 @@
 /* The engine as a program: arguments, then load, guard, infer, guard, write. */
 #include "cuvil_npy.h"
+#include "cuvil_session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const cuvil_engine *const engine = &cuvil_engine_instance;
+extern const cuvil_session_hooks cuvil_sessions __attribute__((weak)); /* no object: the policy has no audit.sessions */
 
 static const char usage[] =
     "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--threads N] [--isa NAME] [--json]\n"
@@ -18,6 +20,9 @@ static const char usage[] =
     "  --threads N  computes with N threads (1 if not given); the result has the same bits for every N\n"
     "  --isa NAME   uses the kernels for this instruction set instead of the best one the processor supports;\n"
     "               --version lists them\n"
+    "  --session DIR  appends the record of this inference to the archive DIR, if the policy has audit.sessions; with it:\n"
+    "               --subject TOKEN (32 hex digits), --kept (the host keeps the inputs), --traceparent and --tracestate (W3C\n"
+    "               Trace Context; TRACEPARENT and TRACESTATE of the environment if not given)\n"
     "  --self-test  checks the embedded weights and the floating-point unit\n"
     "  --version    prints what was compiled; with --json also the kernel of every step\n"
     "  --json       prints one JSON object on standard output, also for an error\n"
@@ -30,6 +35,9 @@ enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_
 static const char *input_path[CUVIL_MAX_TENSORS];
 static const char *output_directory, *mode_option, *isa_name;
 static int input_given, threads;
+static cuvil_session_options session;
+static const char *session_option; /* the first option given that needs --session */
+static int inferred;
 static enum mode mode = MODE_NONE;
 static long bench_runs;
 
@@ -109,6 +117,28 @@ static const char *value_of(const char *option, int count, char **arguments, int
     return arguments[++*at];
 }
 
+/* Whether this argument is an option of sessions, which it then takes. */
+static int take_session_option(int count, char **arguments, int *at) {
+    static const struct { const char *name, **place; } options[] = {
+        {"--session", &session.folder},         {"--subject", &session.subject},
+        {"--traceparent", &session.traceparent}, {"--tracestate", &session.tracestate}};
+    if (!strcmp(arguments[*at], "--kept")) {
+        session.kept = 1;
+        session_option = "--kept";
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        const char *value = value_of(options[i].name, count, arguments, at);
+        if (!value) continue;
+        if (*options[i].place) cuvil_fail(CUVIL_USAGE, NULL, "%s is given twice: give it once", options[i].name);
+        if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "%s is empty: give it a value or leave it out", options[i].name);
+        *options[i].place = value;
+        session_option = options[i].name;
+        return 1;
+    }
+    return 0;
+}
+
 static void parse_arguments(int count, char **arguments) {
     const char *value;
     for (int at = 1; at < count; at++)
@@ -132,6 +162,8 @@ static void parse_arguments(int count, char **arguments) {
         } else if ((value = value_of("--isa", count, arguments, &at))) {
             if (isa_name) cuvil_fail(CUVIL_USAGE, NULL, "--isa is given twice: give it once");
             isa_name = value;
+        } else if (take_session_option(count, arguments, &at)) {
+            continue;
         } else if ((value = value_of("--output-dir", count, arguments, &at))) {
             if (output_directory) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is given twice: give it once");
             if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is empty: give the path of a directory");
@@ -154,6 +186,12 @@ static void check_arguments(void) {
         cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference: leave out --threads", mode_option);
     if (isa_name && (mode == MODE_SELF_TEST || mode == MODE_HELP))
         cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference: leave out --isa", mode_option);
+    if (session_option && mode != MODE_RUN)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference that is recorded: leave out %s", mode_option, session_option);
+    if (session_option && !session.folder)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s needs --session: say where the archive is", session_option);
+    if (session_option && !&cuvil_sessions)
+        cuvil_fail(CUVIL_USAGE, NULL, "this engine keeps no records: build it with audit.sessions in its policy, or leave out --session");
     if (mode != MODE_RUN) return;
     for (int i = 0; i < engine->input_count; i++)
         if (!input_path[i])
@@ -162,26 +200,54 @@ static void check_arguments(void) {
     if (!output_directory) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is missing: say where the outputs go");
 }
 
+static void record(const char *status, const char *failure, const char *guard) {
+    const cuvil_session_result result = {status, failure, guard, cuvil_variant_in_use()->isa, cuvil_threads_in_use(), inferred};
+    cuvil_before_failure = NULL;
+    if (session.folder) cuvil_sessions.append(&result);
+}
+
+/* An inference that is refused is recorded too; wrong usage and damaged files are no inference. */
+static void record_refusal(int code, const char *check) {
+    if (code != CUVIL_REFUSED) return;
+    const int guard = check && !strcmp(check, "guard");
+    record("refused", guard ? inferred ? "output_guard" : "input_guard" : check ? check : "refusal", NULL);
+}
+
+static void open_session(void) {
+    if (!session.folder) return;
+    if (!session.traceparent) session.traceparent = getenv("TRACEPARENT");
+    if (!session.tracestate && session.traceparent && session.traceparent[0]) session.tracestate = getenv("TRACESTATE");
+    if (session.subject) session.salt = getenv("CUVIL_SESSION_SALT");
+    cuvil_sessions.open(&session);
+}
+
 static void load_inputs(void) {
     for (int i = 0; i < engine->input_count; i++) {
         if (!input_path[i]) continue;
         cuvil_npy_load(input_path[i], &engine->inputs[i], engine->input_buffers[i]);
-        const cuvil_tensor actual = cuvil_actual(&engine->inputs[i]);
-        cuvil_guard("input", &actual, engine->input_buffers[i]);
     }
     const char *problem = engine->bind ? engine->bind() : NULL;
     if (problem) cuvil_fail(CUVIL_USAGE, NULL, "%s; resample or crop the array", problem);
+    if (session.folder) cuvil_before_failure = record_refusal; /* from here on it is an inference */
+    for (int i = 0; i < engine->input_count; i++) {
+        if (!input_path[i]) continue;
+        const cuvil_tensor actual = cuvil_actual(&engine->inputs[i]);
+        cuvil_guard("input", &actual, engine->input_buffers[i]);
+    }
 }
 
 static void run(void) {
+    open_session();
     load_inputs();
     cuvil_infer();
+    inferred = 1;
     if (engine->refusal && *engine->refusal) cuvil_fail(CUVIL_REFUSED, NULL, "%s", *engine->refusal);
     for (int i = 0; i < engine->output_count; i++) {
         const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
         cuvil_canonicalise(&actual, engine->output_buffers[i]);
         cuvil_guard("output", &actual, engine->output_buffers[i]);
     }
+    record("computed", NULL, NULL);
     cuvil_write_outputs(engine, output_directory);
     if (!cuvil_json) return;
     cuvil_put("{\"outputs\": [");
@@ -194,7 +260,9 @@ static void run(void) {
         const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
         cuvil_put_shape(actual.shape, actual.rank, "[", "]}");
     }
-    cuvil_put("]}\n");
+    cuvil_put("]");
+    cuvil_put(cuvil_also);
+    cuvil_put("}\n");
 }
 
 int main(int count, char **arguments) {

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 int cuvil_json = 0;
+char cuvil_also[256];
+void (*cuvil_before_failure)(int code, const char *check) = NULL;
 
 static char pending[8192];
 static size_t pending_size = 0;
@@ -100,6 +102,16 @@ void cuvil_put_shape(const long *shape, int rank, const char *open, const char *
     cuvil_put(close);
 }
 
+int cuvil_decimal(char *text, uint64_t value, const char *before) {
+    char digits[20];
+    int count = 0, size = (int)strlen(before);
+    memcpy(text, before, (size_t)size);
+    do digits[count++] = (char)('0' + value % 10);
+    while (value /= 10);
+    while (count > 0) text[size++] = digits[--count];
+    return size;
+}
+
 char *cuvil_shape_text(char *buffer, const long *shape, int rank) {
     size_t used = 1;
     buffer[0] = '(';
@@ -115,6 +127,11 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) 
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    if (cuvil_before_failure) {
+        void (*const before)(int, const char *) = cuvil_before_failure;
+        cuvil_before_failure = NULL; /* its own failure ends here too */
+        before(code, check);
+    }
     if (cuvil_json) {
         static const char *const kinds[] = {"", "VerificationFailed", "UsageError", "RefusedError", "UnsupportedError"};
         pending_size = 0;
@@ -124,6 +141,7 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) 
             cuvil_put(", \"check\": ");
             cuvil_put_json_string(check);
         }
+        cuvil_put(cuvil_also);
         cuvil_put("}\n");
         cuvil_flush();
     }

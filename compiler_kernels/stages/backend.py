@@ -129,7 +129,8 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         target.triple,
     )
     isas = VARIANTS[target.machine]
-    program = generate(module, store, identity, guards_of(policy), isas=isas)
+    sessions = policy.audit.sessions if policy.audit else None
+    program = generate(module, store, identity, guards_of(policy), isas=isas, sessions=sessions)
     artifacts = tuple(
         Artifact(name, data, C_SOURCE if name.endswith(".c") else "application/octet-stream")
         for name, data in program.files.items()

@@ -10,6 +10,7 @@ import typer
 from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
+from cuvil_assets.cli.session_app import add_session
 
 app = typer.Typer(
     name="cuvil",
@@ -24,6 +25,7 @@ app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
 add_audit(app)
+add_session(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -118,12 +120,24 @@ def run(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Threads, 1 if absent; the result has the same bits for every N.")
     ] = None,
+    session: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Record the inference in this archive.", show_default=False),
+    ] = None,
+    subject: Annotated[
+        str,
+        typer.Option(metavar="ID", help="Whose input it is; the record holds a random token.", show_default=False),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Run an engine, under an emulator where this machine needs one; ends with the engine's own exit code."""
     from cuvil_assets.cli import run as command
 
-    command.run(engine, input or [], output_dir, json, threads)
+    if session is None:
+        command.run(engine, input or [], output_dir, json, threads, subject)
+    from cuvil_assets.cli import run_session
+
+    raise typer.Exit(run_session.run(engine, input or [], output_dir, json, threads, session, subject))
 
 
 @app.command()

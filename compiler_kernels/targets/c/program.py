@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from compiler_kernels.ir.extents import SUFFIX, extents_name
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
+from compiler_kernels.policy.audit import Sessions
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.c.includes import include
 from compiler_kernels.targets.c.program_sizes import axes_of, bind_function, extents_of, room, size_tables
@@ -79,14 +80,31 @@ def generate(
     guards: Mapping[str, Guard] | None = None,
     prefix: str = "cuvil",
     isas: Sequence[Isa] = (SCALAR,),
+    sessions: Sessions | None = None,
 ) -> Program:
     """Generate the C program of an L2 ``module``; every external symbol starts with ``prefix``.
 
     ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
-    best first. ``UnsupportedError`` when an operation has no kernel.
+    best first. ``sessions`` has the program keep records of inferences (docs/sessions.md). ``UnsupportedError`` when an
+    operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
-        return _generate(module, store, identity, guards or {}, prefix, isas)
+        program = _generate(module, store, identity, guards or {}, prefix, isas)
+    return program if sessions is None else _recording(program, sessions)
+
+
+def _recording(program: Program, sessions: Sessions) -> Program:
+    """``program`` with the table that makes the linker take the runtime's session hook in."""
+    lines = [
+        "",
+        "/* audit.sessions of the policy: the program can record every inference (docs/sessions.md). */",
+        '#include "cuvil_session.h"',
+        _hidden("const cuvil_session_hooks cuvil_sessions = {"),
+        f"    {c_string(sessions.inputs)}, {int(sessions.sync)}, cuvil_session_open, cuvil_session_append,",
+        "};",
+    ]
+    text = program.files["engine.c"] + ("\n".join(lines) + "\n").encode()
+    return replace(program, files={**program.files, "engine.c": text})
 
 
 def _generate(

@@ -20,7 +20,7 @@ from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.policy import Policy, check_against, load_policy, merge_pins
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
-from compiler_kernels.stages.backend import config_digest, guards_of, lower_to_l2
+from compiler_kernels.stages.backend import config_digest, guards_of, lower_to_l2, wants_lockstep
 from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.c.program import Identity, generate
 from compiler_kernels.targets.isa import BY_NAME, VARIANTS, Isa
@@ -91,10 +91,19 @@ def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequen
         config_digest(frozen.policy.canonical_json(), pins_json, target.triple),
         target.triple,
     )
+    lockstep = wants_lockstep(frozen.policy)
     sessions = frozen.policy.audit.sessions if frozen.policy.audit else None
-    program = generate(lowered, frozen.store, identity, guards_of(frozen.policy), isas=chosen, sessions=sessions)
+    program = generate(
+        lowered,
+        frozen.store,
+        identity,
+        guards_of(frozen.policy),
+        isas=chosen,
+        lockstep=lockstep,
+        sessions=sessions,
+    )
     sources = {**runtime_sources(), **program.files}
-    return ZigDriver().build(sources, target, kind, chosen).data
+    return ZigDriver().build(sources, target, kind).data
 
 
 def compile_model(

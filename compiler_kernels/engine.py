@@ -91,6 +91,9 @@ class _Instance(ctypes.Structure):
         ("bind", ctypes.CFUNCTYPE(ctypes.c_char_p)),
         ("symbols", ctypes.POINTER(_Symbol)),
         ("symbol_count", ctypes.c_int),
+        ("arena", ctypes.c_void_p),
+        ("checker", ctypes.c_void_p),
+        ("mismatch", ctypes.POINTER(ctypes.c_char_p)),
     )
 
 
@@ -168,18 +171,23 @@ class Engine:
         self._input_views = [_view(raw.input_buffers[i], t) for i, t in enumerate(self.inputs)]
         self._output_views = [_view(raw.output_buffers[i], t) for i, t in enumerate(self.outputs)]
         self._infer = raw.infer
+        self.lockstep = bool(raw.checker)
+        """Whether every inference is computed twice and compared (docs/lockstep.md)."""
 
     def run(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> dict[str, Array]:
         """Outputs by name for ``inputs`` by name (or one array where the engine has one input).
 
         Arrays are of exactly the compiled types and shapes. NaN in the outputs is canonical. ``UsageError``
-        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, or an
-        input gives another shape, set of axes or count than the engine was compiled for.
+        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, an
+        input gives another shape, set of axes or count than the engine was compiled for, or the two runs of lockstep
+        differ.
         """
         self.set_inputs(inputs)
         for index, tensor in enumerate(self.inputs):
             _guard("input", tensor, self._input(index))
         self.infer()
+        if self.mismatch:
+            raise RefusedError(self.mismatch)
         if self.refusal:
             raise RefusedError(self.refusal)
         found = self.get_outputs()
@@ -237,6 +245,20 @@ class Engine:
         """Why the last inference is worth nothing (a run-time shape the engine is not compiled for), or nothing."""
         found = self._raw.refusal[0] if self._raw.refusal else None
         return found.decode("utf-8", "replace") if found else ""
+
+    @property
+    def mismatch(self) -> str:
+        """How the two runs of lockstep differed in the last inference, whose outputs must not be used, or nothing."""
+        found = self._raw.mismatch[0] if self._raw.mismatch else None
+        return found.decode("utf-8", "replace") if found else ""
+
+    def erase(self) -> None:
+        """Overwrite with zeros what the engine's memory holds of inputs and results (docs/erasure.md).
+
+        Arrays that were given to or came from the engine are the caller's own and stay. The next :meth:`run` works as
+        the first did.
+        """
+        self._library.cuvil_erase()
 
     def run_step(self, number: int) -> None:
         """Step ``number`` of an inference alone, on what the steps before it left in memory; for measurements."""

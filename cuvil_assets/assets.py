@@ -35,6 +35,7 @@ KINDS = {
     "budget": {"report", "memory"},
     "equivalence": {"report"},
     "build_proof": {"signed"},
+    "sbom": {"report", "cyclonedx"},
 }
 
 
@@ -103,3 +104,13 @@ def _check_result(check: str, outcome: Outcome) -> dg.AssetCheckResult:
 
 
 ASSETS = [_asset(name) for name in chain.NAMES]
+LATER = [_asset(name) for name in chain.LATER]
+# People release, with their keys and approvals, on the command line: Dagster sees it as an event and cannot start it.
+RELEASE_PROOF = dg.AssetSpec(
+    chain.RELEASE_PROOF,
+    deps=[chain.BUILD_PROOF, *chain.LATER],
+    partitions_def=GRID,
+    group_name=GROUP,
+    kinds={"signed"},
+    description="The signed statement over build proof, reports and approvals, made by `cuvil release`.",
+)

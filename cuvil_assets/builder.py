@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import re
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +32,9 @@ from evidence.verifier.errors import VerifierError
 
 if TYPE_CHECKING:
     import dagster as dg
+
+
+_NO_ROOM = re.compile("disk is full|disk I/O error|unable to open|readonly database")
 
 
 @dataclass(frozen=True)
@@ -132,21 +138,21 @@ def _run(work: Build, heard: _Notes, verbose: bool) -> None:
     if not work.use_cache:
         tags[CACHE_TAG] = BYPASS
     level = "INFO" if verbose else "CRITICAL"
-    with open_instance(work.home) as instance:
-        instance.add_dynamic_partitions(str(MODEL_VERSIONS.name), [request.model_version])
-        key = dg.MultiPartitionKey({"model_version": request.model_version, "target": request.target})
-        try:
+    key = dg.MultiPartitionKey({"model_version": request.model_version, "target": request.target})
+    try:
+        with open_instance(work.home) as instance:
+            instance.add_dynamic_partitions(str(MODEL_VERSIONS.name), [request.model_version])
             defs.resolve_job_def(JOB).execute_in_process(
                 instance=instance,
                 partition_key=key,
                 tags=tags,
                 run_config={"loggers": {"console": {"config": {"log_level": level}}}},
             )
-        except Exception as error:
-            expected = _expected(error, heard)
-            if expected is None:
-                raise
-            raise expected from None
+    except Exception as error:
+        expected = _expected(error, heard) or _storage(error, work.home)
+        if expected is None:
+            raise
+        raise expected from None
 
 
 def _expected(error: Exception, heard: _Notes) -> CuvilError | None:
@@ -160,6 +166,26 @@ def _expected(error: Exception, heard: _Notes) -> CuvilError | None:
         known = {"bits_equal": "equivalence", "error_within_limit": "error-beyond-limit"}
         name = known.get(check, f"{stage}-{check}".replace("_", "-"))
         return VerificationFailed(name, sentence if stage == "equivalence" else f"check {check} of {stage}: {sentence}")
+    return None
+
+
+def _storage(error: BaseException, home: Home) -> CuvilError | None:
+    """A disk that is full or cannot be written, as Dagster's storage met it, however deep it lies; else ``None``."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        full = isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT)
+        # SQLite has words, not numbers: SQLITE_FULL, SQLITE_IOERR where a journal finds no room.
+        if full or (isinstance(found, sqlite3.OperationalError) and _NO_ROOM.search(str(found))):
+            return UsageError(
+                f"{home.root}: No space left on the device, or it cannot be written ({found}); free space or set "
+                "CUVIL_HOME elsewhere"
+            )
+        waiting += [found.__cause__, found.__context__]
     return None
 
 
@@ -213,23 +239,21 @@ def _contents(
         found[paths["picture"]] = (draw_memory(json.loads(memory)), 0o644)
     if {"src", "so", "lib"} & set(paths):
         from compiler_kernels.targets.registry import resolve_target
-        from compiler_kernels.toolchain.sources import runtime_sources
+        from compiler_kernels.toolchain.sources import library_sources, runtime_sources
         from compiler_kernels.toolchain.zig import ZigDriver
 
         artifacts = results["generated_source"].artifacts
         generated = {item.name: item.data for item in artifacts if item.name != "memory.json"}
-        runtime = runtime_sources()
-        sources = {**runtime, **generated}
-        headers = {name: data for name, data in runtime.items() if name.endswith(".h")}
+        sources = {**runtime_sources(), **generated}
+        library = {**library_sources(), **generated}
         if "src" in paths:
             found[paths["src"]] = (sources, 0o644)
         if "so" in paths:
-            found[paths["so"]] = (ZigDriver().build({**headers, **generated}, resolve_target(target), "so").data, 0o755)
+            found[paths["so"]] = (ZigDriver().build(library, resolve_target(target), "so").data, 0o755)
         if "lib" in paths:
-            library = ZigDriver().build({**headers, **generated}, resolve_target(target), "lib")
-            found[paths["lib"]] = (library.data, 0o644)
+            found[paths["lib"]] = (ZigDriver().build(library, resolve_target(target), "lib").data, 0o644)
         if "header" in paths:
-            found[paths["header"]] = (headers["cuvil_engine.h"], 0o644)
+            found[paths["header"]] = (library["cuvil_engine.h"], 0o644)
     return found
 
 

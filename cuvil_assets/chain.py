@@ -22,19 +22,25 @@ STAGES: tuple[Stage, ...] = (
 BY_NAME = {stage.name: stage for stage in STAGES}
 BUILD_PROOF = "build_proof"
 NAMES = (*BY_NAME, BUILD_PROOF)
+SBOM = "sbom"
+LATER = {SBOM: "The bill of materials of what was linked, of the model and of the tools, as CycloneDX 1.6."}
+"""Assets a build does not need and a release may demand: they are made when somebody asks for them."""
+RELEASE_PROOF = "release_proof"
 PROOF_DESCRIPTION = "The signed statement about the engine: what went in, what each stage did, what was compared."
 
 
 def proof_code_version() -> str:
-    """Code version of ``build_proof``: the source code of the room ``evidence`` takes part in it."""
+    """Code version of what ``evidence`` makes: the source code of that room takes part in it."""
     return f"1+{source_digest('evidence')[:16]}"
 
 
 def code_version(name: str) -> str:
-    return proof_code_version() if name == BUILD_PROOF else BY_NAME[name].code_version
+    return proof_code_version() if name == BUILD_PROOF or name in LATER else BY_NAME[name].code_version
 
 
 def description(name: str) -> str:
+    if name in LATER:
+        return LATER[name]
     return PROOF_DESCRIPTION if name == BUILD_PROOF else BY_NAME[name].description
 
 
@@ -42,6 +48,8 @@ def upstream(name: str) -> tuple[str, ...]:
     """Stages that ``name`` reads, in build order."""
     if name == BUILD_PROOF:
         return tuple(BY_NAME)
+    if name == SBOM:
+        return (BUILD_PROOF,)
     read = {artifact.partition("/")[0] for artifact in BY_NAME[name].reads}
     return tuple(other for other in NAMES if other in read)
 

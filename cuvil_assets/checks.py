@@ -18,7 +18,7 @@ from compiler_kernels.stage import StageResult
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import ALLOCATORS
 from compiler_kernels.toolchain.elf import read_sections
-from cuvil_assets.chain import BUILD_PROOF
+from cuvil_assets.chain import BUILD_PROOF, SBOM
 from cuvil_assets.execution import Build, difference, error_sentence
 from evidence.reference import graph_bounds, load_graph
 from evidence.verifier.errors import VerifierError
@@ -154,6 +154,20 @@ def proof_verifies(build: Build, result: StageResult) -> Outcome:
     return Outcome(report.ok, f"all {len(report.checks)} checks hold" if report.ok else failed)
 
 
+def bill_names_the_engine(build: Build, result: StageResult) -> Outcome:
+    """The bill is sound by CycloneDX's schema and references, and its subject has this engine's SHA3-512."""
+    from evidence.sbom.check import problems
+
+    wrong = problems(result.principal.data)
+    if wrong:
+        return Outcome(False, wrong[0])
+    hashes = json.loads(result.principal.data)["metadata"]["component"]["hashes"]
+    engine = build.records.read("engine").result.principal
+    stated = {item["alg"]: item["content"] for item in hashes}
+    same = stated.get("SHA3-512") == engine.sha3_512
+    return Outcome(same, f"the bill is about {'this' if same else 'another'} engine")
+
+
 CHECKS: dict[str, dict[str, Check]] = {
     "source_model": {"policy_canonical": policy_canonical},
     "ir_l0": {"ir_round_trip": ir_round_trip},
@@ -165,4 +179,5 @@ CHECKS: dict[str, dict[str, Check]] = {
     "budget": {"within_budget": within_budget},
     "equivalence": {"bits_equal": bits_equal, "error_within_limit": error_within_limit},
     BUILD_PROOF: {"proof_verifies": proof_verifies},
+    SBOM: {"bill_names_the_engine": bill_names_the_engine},
 }

@@ -31,6 +31,8 @@ def summary(result: StageResult) -> str:
         parts.append(_fenced(json.dumps(policy, indent=1, ensure_ascii=False), "json"))
     elif result.stage == "build_proof":
         parts.append(_fenced(json.dumps(dict(result.facts), indent=1), "json"))
+    elif result.stage == "sbom":
+        parts.append(_components(json.loads(result.principal.data)))
     else:
         parts.append(excerpt(result.principal.text, "c" if result.principal.name.endswith(".c") else "text"))
     return "\n\n".join(parts)
@@ -39,6 +41,14 @@ def summary(result: StageResult) -> str:
 def artifact_table(result: StageResult) -> str:
     rows = [(item.name, f"{len(item.data):,}", item.sha3_512[:24] + "...") for item in result.artifacts]
     return table(("artefact", "bytes", "SHA3-512"), rows)
+
+
+def _components(bill: dict[str, Any]) -> str:
+    rows = []
+    for item in bill.get("components", [])[:ROWS]:
+        licences = [c.get("expression") or c.get("license", {}).get("id", "") for c in item.get("licenses", [])]
+        rows.append((item["name"], item.get("version", ""), item["type"], ", ".join(filter(None, licences))))
+    return table(("component", "version", "type", "licence"), rows)
 
 
 def error_table(report: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from compiler_kernels.errors import RefusedError, UsageError, VerificationFailed
-from compiler_kernels.stage import Artifact, Json, StageResult, sha3_512_hex
+from compiler_kernels.stage import Artifact, Json, StageResult, as_json, sha3_512_hex
 from cuvil_assets import chain
 from cuvil_assets.home import Home
 from cuvil_assets.records import BuildRecords, Recorded
@@ -19,6 +19,8 @@ from evidence.build_proof import EPOCH_VARIABLE, build_proof
 from evidence.keys import key_id, load_keys
 from evidence.records import record_of
 from evidence.verifier.canonical import MalformedError
+from evidence.verifier.dsse import read_envelope
+from evidence.verifier.statement import read_statement
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def run_stage(build: Build, name: str) -> Recorded:
 
     Raises whatever the stage raises, and ``RefusedError`` when an upstream record is absent or does not fit.
     """
-    action, work = _proof(build) if name == chain.BUILD_PROOF else _stage(build, name)
+    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom}
+    action, work = plans[name](build) if name in plans else _stage(build, name)
     found = build.store.recall(action.key) if build.use_cache else None
     if found is not None and found.stage == name:
         recorded = Recorded(found, True, 0.0, 0.0)
@@ -128,6 +131,30 @@ def _proof(build: Build) -> tuple[Action, Callable[[], StageResult]]:
             raise RefusedError(f"the records of this build do not make a proof: {error}; build again") from error
 
     return action, work
+
+
+def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    """The bill of materials of the engine this build's proof is about."""
+    from evidence.sbom.environment import environment_parts
+    from evidence.sbom.make import MEDIA_TYPE, make_sbom
+
+    proof = build.records.consistent((chain.BUILD_PROOF,))[chain.BUILD_PROOF].result.principal
+    statement = read_statement(read_envelope(proof.data).payload)
+    # The bill names the Python distributions of the moment, so another environment is another action.
+    config: dict[str, Json] = {"environment": sha3_512_hex(repr(environment_parts()).encode())}
+    inputs = {f"{chain.BUILD_PROOF}/{proof.name}": proof.sha3_512}
+    version = chain.code_version(chain.SBOM)
+
+    def work() -> StageResult:
+        bill = make_sbom(statement, build.store.find)
+        texts = (Artifact(name, data, "text/plain") for name, data in sorted(bill.licences.items()))
+        facts = as_json(bill.summary())
+        assert isinstance(facts, dict)
+        return StageResult(
+            chain.SBOM, version, inputs, config, (Artifact(bill.name, bill.data, MEDIA_TYPE), *texts), facts
+        )
+
+    return Action(chain.SBOM, version, inputs, config), work
 
 
 def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from evidence.audit_store import REMEDY, LineFile, make_folder, sync_folder
+from evidence.audit_store import REMEDY, LineFile, make_folder, overwrite, sync_folder
 from evidence.verifier.audit import Personal, read_token
 from evidence.verifier.canonical import (
     Json,
@@ -135,10 +134,10 @@ class Vault:
 
     def destroy(self, token: str) -> None:
         """Overwrite key and salt, overwrite and remove the ciphertexts; the mark stays."""
-        self._overwrite(self.keys / f"{token}{_ERASING}")
+        overwrite(self.keys / f"{token}{_ERASING}")
         path = self._file(token).path
         if path.exists():
-            self._overwrite(path)
+            overwrite(path)
             self._remove(path)
 
     def shred(self, path: Path) -> None:
@@ -153,7 +152,7 @@ class Vault:
     def tidy(self) -> None:
         """Remove key files that a crash left half-written."""
         for path in self.keys.glob(f"*{_DRAFT}"):
-            self._overwrite(path)
+            overwrite(path)
             self._remove(path)
 
     def _create(self, name: str) -> Subject:
@@ -200,16 +199,6 @@ class Vault:
             sync_folder(self.keys)
         except OSError as error:
             raise UsageError(f"{old}: cannot be renamed ({error.strerror}); {REMEDY}") from None
-
-    def _overwrite(self, path: Path) -> None:
-        try:
-            with path.open("r+b", buffering=0) as stream:
-                size = os.fstat(stream.fileno()).st_size
-                for start in range(0, size, 1 << 20):
-                    stream.write(secrets.token_bytes(min(1 << 20, size - start)))
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be overwritten ({error.strerror}); {REMEDY}") from None
 
     def _remove(self, path: Path) -> None:
         try:

@@ -87,7 +87,8 @@ def _latency(inputs: Inputs, config: Config, budget: Budget, policy: Policy) -> 
 
 def _parts(memory: dict[str, Any], threads: int) -> dict[str, int]:
     parts = {key: memory[f"{key}_bytes"] for key in ("weights", "arena", "input", "output")}
-    return {**parts, "scratch": memory["scratch_bytes_per_thread"] * threads}
+    lockstep = {"lockstep": memory["lockstep_bytes"]} if "lockstep_bytes" in memory else {}
+    return {**parts, **lockstep, "scratch": memory["scratch_bytes_per_thread"] * threads}
 
 
 def _winograd(inputs: Inputs) -> bool:

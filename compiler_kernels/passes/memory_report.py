@@ -9,6 +9,7 @@ from compiler_kernels.ir.weights import layout
 from compiler_kernels.passes.memory import Lifetime, lower_bound
 from compiler_kernels.stage import Json
 
+_ENGINE_PARTS = ("weights_bytes", "arena_bytes", "input_bytes", "output_bytes")
 _NO_TRAFFIC = ("tensor.", "view.")
 
 
@@ -92,11 +93,16 @@ def memory_report(plan: Mapping[str, Json], frozen: Module, l1: Module) -> dict[
     }
 
 
+def lockstep_bytes(memory: Mapping[str, Json]) -> int:
+    """Memory of the second engine of lockstep beside scratch: weights, arena, inputs and outputs of its own."""
+    return sum(size for key in _ENGINE_PARTS if isinstance(size := memory[key], int))
+
+
 def total_bytes(memory: Mapping[str, Json], threads: int = 1) -> int:
-    """Memory of one engine with ``threads`` threads: weights, arena, inputs, outputs and scratch.
+    """Memory of one engine with ``threads`` threads: weights, arena, inputs, outputs and scratch, twice with lockstep.
 
     Program code, stacks and the C library (some hundred kilobytes) are not counted.
     """
-    keys = ("weights_bytes", "arena_bytes", "input_bytes", "output_bytes")
-    parts = [memory[key] for key in keys] + [memory["scratch_bytes_per_thread"]] * threads
+    parts = [memory[key] for key in _ENGINE_PARTS] + [memory["scratch_bytes_per_thread"]] * threads
+    parts.append(memory.get("lockstep_bytes", 0))
     return sum(part for part in parts if isinstance(part, int))

@@ -42,6 +42,7 @@ void cuvil_bench(long runs) {
         cuvil_infer();
         cpu[run] = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
         wall[run] = now(CLOCK_MONOTONIC) - wall_start;
+        if (cuvil_lockstep_problem()) cuvil_fail(CUVIL_REFUSED, "lockstep", "%s", cuvil_lockstep_problem());
     }
     cuvil_putf(cuvil_json ? "{\"runs\": %ld, " : "runs     %ld\n", runs);
     put_samples("cpu_us", cpu, runs);

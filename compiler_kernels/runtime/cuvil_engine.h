@@ -6,6 +6,7 @@
 #ifndef CUVIL_ENGINE_H
 #define CUVIL_ENGINE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __FAST_MATH__
@@ -29,6 +30,22 @@
 #define CUVIL_MAX_RANK 8
 #define CUVIL_MAX_THREADS 16
 #define CUVIL_MAX_TENSORS 64 /* inputs or outputs of one engine; the generator refuses more */
+
+static inline int cuvil_element_bytes(int dtype) {
+    switch (dtype) {
+    case CUVIL_FLOAT64:
+    case CUVIL_INT64:
+    case CUVIL_UINT64: return 8;
+    case CUVIL_FLOAT32:
+    case CUVIL_INT32:
+    case CUVIL_UINT32: return 4;
+    case CUVIL_FLOAT16:
+    case CUVIL_BFLOAT16:
+    case CUVIL_INT16:
+    case CUVIL_UINT16: return 2;
+    default: return 1;
+    }
+}
 
 /* One input or output. shape[0..rank-1] in elements, C order; count is their product (1 for rank 0).
  * The guards come from the policy: finite != 0 refuses NaN and infinities; has_lo / has_hi refuse values below lo or
@@ -75,7 +92,7 @@ typedef struct {
     const cuvil_step *prepare_steps;
 } cuvil_variant;
 
-typedef struct {
+typedef struct cuvil_engine {
     /* model..target: what was compiled; digests are SHA3-512 in hex, with or without the prefix "sha3-512:" */
     const char *model, *model_version, *arithmetic, *frozen_graph, *config_digest, *weights_digest, *target;
     int input_count, output_count;
@@ -104,12 +121,39 @@ typedef struct {
     const char *(*bind)(void);
     const cuvil_symbol *symbols; /* symbol_count of them, for reports; bind checks them */
     int symbol_count;
+    void *arena; /* arena_bytes of working memory, or NULL */
+    /* NULL without lockstep (docs/lockstep.md). Otherwise the same graph once more, in plain scalar code with weights, arena,
+     * scratch and buffers of its own: infer() computes both and compares the outputs and the weights. */
+    const struct cuvil_engine *checker;
+    /* NULL without lockstep. Otherwise *mismatch is NULL after an inference whose two runs agree, or a sentence, and the
+     * outputs must not be used. */
+    const char **mismatch;
 } cuvil_engine;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 extern const cuvil_engine cuvil_engine_instance;
+
+/* ---- cuvil_lockstep.c, for hosts that run the steps themselves: begin before the steps of both engines, end after them.
+ * end() writes *mismatch. infer() calls both. ---- */
+void cuvil_lockstep_begin(const cuvil_engine *engine);
+void cuvil_lockstep_end(const cuvil_engine *engine, const cuvil_variant *variant);
+
+/* ---- cuvil_erase.c: forgetting (docs/erasure.md) ---- */
+/* Overwrites with zeros the arena, scratch, input and output buffers of cuvil_engine_instance and of its checker, every
+ * registered area, the caller's stack below this call (CUVIL_ERASE_STACK bytes) and its vector registers. Sizes go back
+ * to the largest ones: call bind again before the next inference. Weights and code stay. Not while an inference runs. */
+void cuvil_erase(void);
+#define CUVIL_ERASE_AREAS 64    /* areas that can be registered */
+#define CUVIL_ERASE_STACK 16384 /* a host's thread must have this much stack left */
+/* Has size bytes at area wiped by every later cuvil_erase, before the engine's own. Returns 0, or -1 when
+ * CUVIL_ERASE_AREAS are registered already. Static memory; an area registered again with the same address is replaced. */
+int cuvil_erase_register(void *area, size_t size);
+/* The wipe itself: zeros that no compiler leaves out, whether or not the memory is read again. */
+void cuvil_wipe(void *area, size_t size);
+/* Zeros in every vector register of the calling thread, and in the stack below the caller, bytes deep. */
+void cuvil_wipe_registers(void);
 #ifdef __cplusplus
 }
 #endif

@@ -137,7 +137,8 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
     if (cuvil_json) {
         cuvil_put("{");
         for (size_t i = 0; i < field_count; i++) put_member(fields[i][0], fields[i][1]);
-        cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, ", engine->weights_size, engine->arena_bytes);
+        cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, \"lockstep\": %s, ", engine->weights_size, engine->arena_bytes,
+                   engine->checker ? "true" : "false");
         if (&cuvil_sessions)
             cuvil_putf("\"sessions\": {\"inputs\": \"%s\", \"sync\": %s}, ", cuvil_sessions.inputs, cuvil_sessions.sync ? "true" : "false");
         else
@@ -152,6 +153,7 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
     }
     for (size_t i = 0; i < field_count; i++) cuvil_putf("%-15s %s\n", fields[i][0], fields[i][1]);
     cuvil_putf("%-15s %lu\n%-15s %lu\n", "weights_bytes", engine->weights_size, "arena_bytes", engine->arena_bytes);
+    cuvil_putf("%-15s %s\n", "lockstep", engine->checker ? "yes" : "no");
     cuvil_putf("%-15s %s\n", "sessions", &cuvil_sessions ? cuvil_sessions.inputs : "none");
     put_variants(engine, isa);
     put_symbols(engine);
@@ -180,9 +182,9 @@ static void passed(const char *check, int first) {
     }
 }
 
-void cuvil_self_test(const cuvil_engine *engine) {
+static void check_weights(const cuvil_engine *engine, const char *whose) {
     static const char prefix[] = "sha3-512:";
-    const char *recorded = engine->weights_digest, *check = "", *problem;
+    const char *recorded = engine->weights_digest;
     char computed[129];
     cuvil_sha3 hash;
     cuvil_sha3_init(&hash);
@@ -191,9 +193,15 @@ void cuvil_self_test(const cuvil_engine *engine) {
     if (!strncmp(recorded, prefix, sizeof prefix - 1)) recorded += sizeof prefix - 1;
     if (strcmp(recorded, computed) != 0)
         cuvil_fail(CUVIL_FAILED, "weights-digest",
-                   "self-test weights-digest failed: the SHA3-512 of the embedded weights is %.16s... and %.16s... is recorded: "
+                   "self-test weights-digest failed: the SHA3-512 of the %s weights is %.16s... and %.16s... is recorded: "
                    "this file is damaged, install the engine again and verify it",
-                   computed, recorded);
+                   whose, computed, recorded);
+}
+
+void cuvil_self_test(const cuvil_engine *engine) {
+    const char *check = "", *problem;
+    check_weights(engine, "embedded");
+    if (engine->checker) check_weights(engine->checker, "checker's");
     problem = tensor_problem(engine->inputs, engine->input_count, engine->input_buffers);
     if (!problem) problem = tensor_problem(engine->outputs, engine->output_count, engine->output_buffers);
     if (problem)

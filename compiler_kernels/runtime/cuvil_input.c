@@ -8,6 +8,12 @@
 #include <unistd.h>
 
 static char header_text[CUVIL_NPY_HEADER_MAX];
+static cuvil_npy_header parsed;
+
+void cuvil_register_input(void) {
+    cuvil_erase_register(header_text, sizeof header_text);
+    cuvil_erase_register(&parsed, sizeof parsed);
+}
 
 /* Reads up to size bytes; fewer only at the end of the file. */
 static size_t read_up_to(int descriptor, const char *path, void *data, size_t size) {
@@ -102,14 +108,13 @@ static int read_header(const char *path, const cuvil_tensor *tensor) {
     if (size > sizeof header_text || read_up_to(descriptor, path, header_text, size) != size)
         cuvil_fail(CUVIL_USAGE, NULL, "%s is truncated or corrupt: its header is announced as %lu bytes, which are not there "
                    "or are more than 65536; write it again with numpy.save(path, array)", path, (unsigned long)size);
-    static cuvil_npy_header header;
-    const char *problem = cuvil_npy_parse(header_text, size, &header);
+    const char *problem = cuvil_npy_parse(header_text, size, &parsed);
     if (problem)
         cuvil_fail(CUVIL_USAGE, NULL, "%s is corrupt: its .npy header has %s; write it again with numpy.save(path, array)",
                    path, problem);
-    check_dtype(path, tensor, header.descr);
-    check_shape(path, tensor, &header);
-    if (header.fortran_order)
+    check_dtype(path, tensor, parsed.descr);
+    check_shape(path, tensor, &parsed);
+    if (parsed.fortran_order)
         cuvil_fail(CUVIL_USAGE, NULL, "%s is in Fortran order but input '%s' is read in C order: convert it with "
                    "numpy.save(path, numpy.ascontiguousarray(numpy.load(path)))", path, tensor->name);
     return descriptor;

@@ -28,7 +28,7 @@ static const char usage[] =
     "  --json       prints one JSON object on standard output, also for an error\n"
     "\n"
     "exit codes: 0 done; 1 self-test failed; 2 usage, unreadable file, wrong shape or dtype, unwritable output;\n"
-    "            3 refused by a guard of the policy, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions\n";
+    "            3 refused by a guard of the policy, by lockstep, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions\n";
 
 enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_HELP };
 
@@ -241,6 +241,8 @@ static void run(void) {
     load_inputs();
     cuvil_infer();
     inferred = 1;
+    if (cuvil_lockstep_problem())
+        cuvil_fail(CUVIL_REFUSED, "lockstep", "%s; no output was written", cuvil_lockstep_problem());
     if (engine->refusal && *engine->refusal) cuvil_fail(CUVIL_REFUSED, NULL, "%s", *engine->refusal);
     for (int i = 0; i < engine->output_count; i++) {
         const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
@@ -276,6 +278,7 @@ int main(int count, char **arguments) {
     if (mode == MODE_HELP) cuvil_put(usage);
     if (mode == MODE_VERSION) cuvil_print_version(engine, isa_name);
     if (mode == MODE_SELF_TEST) cuvil_self_test(engine);
+    if (mode == MODE_RUN || mode == MODE_BENCH) cuvil_wipe_at_exit(__builtin_frame_address(0));
     if (mode == MODE_RUN || mode == MODE_BENCH) cuvil_start(engine, threads ? threads : 1, isa_name);
     if (mode == MODE_BENCH) {
         load_inputs();
@@ -283,5 +286,5 @@ int main(int count, char **arguments) {
     }
     if (mode == MODE_RUN) run();
     cuvil_flush();
-    return CUVIL_DONE;
+    cuvil_exit(CUVIL_DONE);
 }

@@ -17,6 +17,13 @@ static int directory_fd = -1, directory_created = 0;
 static const char *directory_path;
 static int made = 0, renamed = 0; /* temporaries that exist or existed; of those, how many have their final name */
 
+static unsigned char header[512];
+
+void cuvil_register_output(void) {
+    cuvil_erase_register(header, sizeof header);
+    cuvil_erase_register(cuvil_output_digest, sizeof cuvil_output_digest);
+}
+
 static int name_taken(int before, const char *name) {
     for (int i = 0; i < before; i++)
         if (!strcmp(cuvil_output_file[i], name)) return 1;
@@ -71,7 +78,6 @@ static int write_piece(int file, cuvil_sha3 *hash, const void *data, size_t size
 }
 
 static void write_temporary(int i, const cuvil_tensor *tensor, const void *values) {
-    static unsigned char header[512];
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const char *name = cuvil_output_file[i];
     struct stat existing;

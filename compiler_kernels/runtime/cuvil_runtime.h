@@ -45,6 +45,16 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...);
 /* NULL, or called once by cuvil_fail before it says anything: the last chance to put the failure on record. */
 extern void (*cuvil_before_failure)(int code, const char *check);
 
+/* ---- cuvil_exit.c: the only way out (docs/erasure.md) ---- */
+/* Call before the first input is read, with main's frame address: from then on every exit wipes the stack below it, the
+ * engine's memory, the threads' stacks and the registered areas. */
+void cuvil_wipe_at_exit(void *frame);
+_Noreturn void cuvil_exit(int code);
+/* Registers static buffers of this runtime that hold what was read, computed or said. */
+void cuvil_register_text(void);
+void cuvil_register_input(void);
+void cuvil_register_output(void);
+
 /* ---- cuvil_sha3.c: SHA3-512 (FIPS 202) ---- */
 typedef struct {
     uint64_t state[25];
@@ -106,6 +116,10 @@ const cuvil_variant *cuvil_choose_variant(const cuvil_engine *engine, const char
 /* Chooses the variant and starts threads - 1 workers (1 <= threads <= cuvil_most_threads), before any input is read. Call once. */
 void cuvil_start(const cuvil_engine *engine, int threads, const char *isa);
 void cuvil_infer(void); /* one inference by all threads, the prepare steps before the first one */
+/* NULL when the last inference's two runs agreed or the engine has no lockstep, else the sentence that says what differs;
+ * the outputs must not be used then (docs/lockstep.md). */
+const char *cuvil_lockstep_problem(void);
+void cuvil_erase_threads(void); /* every thread of the team wipes its own stack and vector registers */
 const cuvil_variant *cuvil_variant_in_use(void);
 int cuvil_threads_in_use(void);
 

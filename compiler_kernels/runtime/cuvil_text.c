@@ -27,6 +27,13 @@ static int write_all(int descriptor, const char *data, size_t size) {
     return 0;
 }
 
+static char message[8192];
+
+void cuvil_register_text(void) {
+    cuvil_erase_register(pending, sizeof pending);
+    cuvil_erase_register(message, sizeof message);
+}
+
 void cuvil_flush(void) {
     size_t size = pending_size;
     pending_size = 0;
@@ -122,7 +129,6 @@ char *cuvil_shape_text(char *buffer, const long *shape, int rank) {
 }
 
 _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) {
-    static char message[8192];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
@@ -151,5 +157,5 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) 
     write_all(STDERR_FILENO, "error: ", 7);
     write_all(STDERR_FILENO, message, strlen(message));
     write_all(STDERR_FILENO, "\n", 1);
-    _exit(code);
+    cuvil_exit(code);
 }

@@ -20,16 +20,18 @@
 
 enum { FUTEX_WAIT_PRIVATE_CODE = 128, FUTEX_WAKE_PRIVATE_CODE = 129 }; /* linux/futex.h, FUTEX_PRIVATE_FLAG included */
 enum { GUARD_BYTES = 65536, STACK_BYTES = 4 * GUARD_BYTES, SPIN_NANOSECONDS = 50000, SPIN_TURNS = 32 };
+enum { STACK_IN_USE = 8192 }; /* by the C library's start of a thread and the functions here, at most */
 
 /* The lowest GUARD_BYTES of each stack are made inaccessible: an overflow stops the engine instead of changing results. */
 static _Alignas(GUARD_BYTES) unsigned char stacks[CUVIL_MAX_THREADS - 1][STACK_BYTES];
 
 static const cuvil_engine *engine;
+static const cuvil_engine *computing; /* the engine, or its checker: whose scratch areas the threads use */
 static const cuvil_variant *variant;
 static const cuvil_step *steps; /* the table being executed: written by the main thread while the others wait */
 static int step_count;
 static int team = 1, patient;
-static int prepared;
+static int prepared, started;
 
 static _Atomic uint32_t arrived, turn, sleepers;
 
@@ -82,7 +84,7 @@ static int share(int items, int self) {
 
 /* The part of thread self in every step. */
 static void work(int self) {
-    float *scratch = engine->scratch + (long)self * engine->scratch_floats;
+    float *scratch = computing->scratch + (long)self * computing->scratch_floats;
     for (int s = 0; s < step_count; s++) {
         const cuvil_step *step = steps + s;
         const int begin = share(step->items, self), end = share(step->items, self + 1);
@@ -102,8 +104,9 @@ static void *worker(void *self) {
     return NULL;
 }
 
-static void execute(const cuvil_step *table, int count) {
+static void execute(const cuvil_engine *owner, const cuvil_step *table, int count) {
     if (count == 0) return;
+    computing = owner;
     steps = table;
     step_count = count;
     if (team > 1) barrier(); /* releases the workers into the table */
@@ -112,11 +115,38 @@ static void execute(const cuvil_step *table, int count) {
 
 void cuvil_infer(void) {
     const cuvil_fpenv saved = cuvil_fpenv_enter();
-    if (!prepared) execute(variant->prepare_steps, engine->prepare_count);
+    if (!prepared) execute(engine, variant->prepare_steps, engine->prepare_count);
     prepared = 1;
     if (engine->refusal) *engine->refusal = NULL;
-    execute(variant->steps, engine->step_count);
+    if (engine->checker) cuvil_lockstep_begin(engine);
+    execute(engine, variant->steps, engine->step_count);
+    if (engine->checker) {
+        execute(engine->checker, engine->checker->variants[0].steps, engine->checker->step_count);
+        cuvil_lockstep_end(engine, variant);
+    }
     cuvil_fpenv_leave(saved);
+}
+
+const char *cuvil_lockstep_problem(void) {
+    return engine && engine->mismatch ? *engine->mismatch : NULL;
+}
+
+static __attribute__((noinline)) void wipe_stack(void) {
+    unsigned char frame[STACK_BYTES - GUARD_BYTES - STACK_IN_USE];
+    cuvil_wipe(frame, sizeof frame);
+}
+
+/* One item for each thread of the team. The main thread wipes its own stack at the end (cuvil_exit.c). */
+static void wipe_thread(int begin, int end, float *scratch) {
+    (void)end;
+    (void)scratch;
+    if (begin > 0) wipe_stack();
+    cuvil_wipe_registers();
+}
+
+void cuvil_erase_threads(void) {
+    const cuvil_step wipe[] = {{wipe_thread, team, "wipe_thread", ""}};
+    if (started) execute(engine, wipe, 1);
 }
 
 const cuvil_variant *cuvil_variant_in_use(void) {
@@ -174,4 +204,5 @@ void cuvil_start(const cuvil_engine *described, int threads, const char *isa) {
                        strerror(problem));
         pthread_attr_destroy(&attributes);
     }
+    started = 1;
 }

@@ -18,7 +18,7 @@ from compiler_kernels.passes.lower_batch_norm import LowerBatchNorm
 from compiler_kernels.passes.lower_pow import LowerPow
 from compiler_kernels.passes.mark_runtime_weights import MarkRuntimeWeights
 from compiler_kernels.passes.memory import PlanMemory
-from compiler_kernels.passes.memory_report import memory_report, total_bytes
+from compiler_kernels.passes.memory_report import lockstep_bytes, memory_report, total_bytes
 from compiler_kernels.passes.outline import OutlineKernels
 from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
@@ -111,13 +111,18 @@ def guards_of(policy: Policy) -> dict[str, Guard]:
     return found
 
 
+def wants_lockstep(policy: Policy) -> bool:
+    """Whether the policy asks for every inference twice (docs/lockstep.md)."""
+    return policy.safety is not None and policy.safety.lockstep
+
+
 def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l2/ir_l2.txt"], inputs["ir_l2/weights.bin"])
     policy_json = inputs["source_model/policy.json"].data
     policy = policy_from_json(policy_json)
-    if policy.quantities or policy.decisions or policy.safety:
+    if policy.quantities or policy.decisions or (policy.safety and policy.safety.guards):
         raise UnsupportedError(
-            "the sections quantities, decisions and safety are read but not yet compiled; leave them out"
+            "the sections quantities, decisions and safety.guards are read but not yet compiled; leave them out"
         )
     target = resolve_target(str(config["target"]))
     digest = config_digest(policy_json, inputs["source_model/pins.json"].data, target.triple)
@@ -129,13 +134,16 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         target.triple,
     )
     isas = VARIANTS[target.machine]
+    lockstep = wants_lockstep(policy)
     sessions = policy.audit.sessions if policy.audit else None
-    program = generate(module, store, identity, guards_of(policy), isas=isas, sessions=sessions)
+    program = generate(module, store, identity, guards_of(policy), isas=isas, lockstep=lockstep, sessions=sessions)
     artifacts = tuple(
         Artifact(name, data, C_SOURCE if name.endswith(".c") else "application/octet-stream")
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
+    if lockstep:
+        memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (*artifacts, report), {
         "config_digest": digest,
@@ -143,6 +151,7 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         "memory_bytes": total_bytes(memory),
         "scratch_bytes_per_thread": program.scratch_bytes,
         "instruction_sets": [isa.name for isa in isas],
+        "lockstep": lockstep,
         "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
     }
 

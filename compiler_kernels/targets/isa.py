@@ -28,6 +28,15 @@ NEON: Final = Isa("neon", 4, 32, "generic", "armv8-a")
 SCALAR: Final = Isa("scalar", 1, 16, "", "")
 """Plain C for any processor; built on request, as the yardstick the others are compared with."""
 
+CHECKER: Final = Isa("checker", 1, 16, "", "")
+"""The section of a lockstep engine's second run: plain C, like ``SCALAR``, beside any other section."""
+
 BY_NAME: Final = {isa.name: isa for isa in (AVX512, AVX2, NEON, SCALAR)}
 VARIANTS: Final[dict[str, tuple[Isa, ...]]] = {"x86_64": (AVX512, AVX2), "aarch64": (NEON,)}
 """Per processor family, best first."""
+
+
+def sections(kernels: str) -> tuple[Isa, ...]:
+    """The instruction sets that ``kernels.c`` has sections for, in the order of its text."""
+    found = {isa: kernels.find(f"\n#ifdef {isa.macro}\n") for isa in (*BY_NAME.values(), CHECKER)}
+    return tuple(sorted((isa for isa, at in found.items() if at >= 0), key=found.__getitem__))

@@ -18,12 +18,12 @@ from typing import Literal, get_args
 
 from compiler_kernels.errors import CuvilError, UsageError
 from compiler_kernels.stage import Json, sha3_512_hex
-from compiler_kernels.targets.isa import VARIANTS, Isa
+from compiler_kernels.targets.isa import Isa, sections
 from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain import elf
 from compiler_kernels.toolchain.linkmap import linked_objects
 from compiler_kernels.toolchain.sealed import run_sealed
-from compiler_kernels.toolchain.sources import BASELINE_UNITS, RUNTIME_UNITS
+from compiler_kernels.toolchain.sources import BASELINE_UNITS, LIBRARY_UNITS, RUNTIME_UNITS
 
 BuildKind = Literal["bin", "so", "lib"]
 PRODUCT: dict[str, str] = {"bin": "engine", "so": "engine.so", "lib": "engine.a"}
@@ -129,10 +129,10 @@ class Driver(ABC):
         """Compile ``sources`` (file name -> bytes: generated files and, for ``bin``, the runtime) for ``target``.
 
         ``bin`` is a static executable, ``so`` a shared library without dependencies, ``lib`` a static library; the
-        last two hold the generated units only and export ``cuvil_engine_instance``. ``isas`` are the instruction sets
-        ``kernels.c`` has sections for, those of the target's processor family if not given. Raises
-        ``CuvilError`` with the compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when
-        the temporary directory cannot be used.
+        last two hold the generated units and the runtime's ``LIBRARY_UNITS`` (lockstep, erasure) only. ``isas`` are the
+        instruction sets ``kernels.c`` has sections for, read from its text if not given. Raises ``CuvilError`` with the
+        compiler's first error line when it refuses (a defect of Cuvil), ``UsageError`` when the temporary directory
+        cannot be used.
         """
         if kind not in get_args(BuildKind):
             raise UsageError(f"there is no kind of build {kind!r}: choose one of {', '.join(get_args(BuildKind))}")
@@ -141,7 +141,7 @@ class Driver(ABC):
                 raise CuvilError(f"{name!r} is no plain file name for a source: this is a defect of Cuvil")
         try:
             with tempfile.TemporaryDirectory(prefix="cuvil-build-") as root:
-                chosen = VARIANTS[target.machine] if isas is None else tuple(isas)
+                chosen = sections(sources.get("kernels.c", b"").decode()) if isas is None else tuple(isas)
                 return self._build_in(Path(root), dict(sorted(sources.items())), target, kind, chosen)
         except OSError as error:
             raise UsageError(
@@ -165,17 +165,19 @@ class Driver(ABC):
             files[name] = entry
             if name in baseline:
                 entry.update(cpu=target.baseline, flags=[*COMMON_FLAGS, "-Werror"])
-            elif name.endswith((".c", ".S")) and (kind == "bin" or name not in RUNTIME_UNITS):
+            elif name.endswith((".c", ".S")) and (kind == "bin" or name not in RUNTIME_UNITS or name in LIBRARY_UNITS):
                 flags = list(COMMON_FLAGS) if name.endswith(".c") else ["-g0"]
                 flags += ["-Werror"] if name in RUNTIME_UNITS else []
                 flags += [] if kind == "bin" else ["-fPIC"]
                 # kernels.c holds one section per instruction set and is compiled once for each.
                 isas: tuple[Isa | None, ...] = kernel_isas if name == "kernels.c" else (None,)
-                entry["cpu"] = [isa.name for isa in kernel_isas] if name == "kernels.c" else target.cpu
+                generated = name not in LIBRARY_UNITS
+                cpu = target.cpu if generated else target.baseline
+                entry["cpu"] = [isa.name for isa in kernel_isas] if name == "kernels.c" else cpu
                 entry["flags"] = [*flags]
                 for isa in isas:
                     objects.append(f"kernels_{isa.name}.o" if isa else f"{name}.o")
-                    words = [*self.target_flags(target, generated=True, isa=isa), *flags]
+                    words = [*self.target_flags(target, generated, isa), *flags]
                     words += [f"-D{isa.macro}"] if isa else []
                     self._run(space, target, self.command(target), [*words, "-c", name, "-o", objects[-1]])
         product = PRODUCT[kind]

@@ -10,9 +10,12 @@ RUNTIME_DIRECTORY = Path(__file__).resolve().parent.parent / "runtime"
 BASELINE_UNITS = (
     "cuvil_bench.c",
     "cuvil_cpu.c",
+    "cuvil_erase.c",
+    "cuvil_exit.c",
     "cuvil_guard.c",
     "cuvil_info.c",
     "cuvil_input.c",
+    "cuvil_lockstep.c",
     "cuvil_main.c",
     "cuvil_npy.c",
     "cuvil_output.c",
@@ -24,7 +27,14 @@ BASELINE_UNITS = (
 )
 # Compiled like the generated code: one tests its floating-point unit, one needs its vectors.
 ENGINE_CPU_UNITS = ("cuvil_digest.c", "cuvil_isa.c")
+# Also part of an engine that is a library.
+LIBRARY_UNITS = ("cuvil_erase.c", "cuvil_lockstep.c")
 RUNTIME_UNITS = BASELINE_UNITS + ENGINE_CPU_UNITS
+
+
+def library_sources() -> dict[str, bytes]:
+    """What an engine that is a library needs of the runtime: the headers and ``LIBRARY_UNITS``."""
+    return {n: data for n, data in runtime_sources().items() if n.endswith(".h") or n in LIBRARY_UNITS}
 
 
 def runtime_sources() -> dict[str, bytes]:

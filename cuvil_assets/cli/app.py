@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from cuvil_assets.cli.audit_app import add_audit
+from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.session_app import add_session
+from cuvil_assets.cli.trace_app import add_trace
 
 app = typer.Typer(
     name="cuvil",
@@ -26,6 +28,8 @@ add_keys(keys_app)
 add_commands(app)
 add_audit(app)
 add_session(app)
+add_trace(app)
+add_change(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -335,6 +339,34 @@ def setup(json: Json = False) -> None:
     from cuvil_assets.cli import machine as command
 
     command.setup(json)
+
+
+@app.command()
+def surveil(
+    advisories: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="OSV advisories: a JSON file, or a folder of them.")
+    ] = None,
+    policy: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A policy in force; builds from another one are due.")
+    ] = None,
+    certificate_days: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=3650, help="Warn N days before a certificate ends; 30 if absent."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Look at everything this home built, without rebuilding: digests, proofs, keys, certificates, advisories."""
+    from cuvil_assets.cli import surveil as command
+
+    raise typer.Exit(command.run(advisories, policy or [], certificate_days, json))
+
+
+@app.command()
+def status(json: Json = False) -> None:
+    """List every model version and target, and what the last surveillance said of it."""
+    from cuvil_assets.cli import surveil as command
+
+    command.status(json)
 
 
 @app.command()

@@ -76,12 +76,24 @@ def release(
         "files": len(done.files),
     }
     _recorded("release", made, done.folder)
+    _shown_in_dagster(build, done)
     if as_json:
         print_json({"release": str(done.folder), "files": list(done.files), "report": done.report.to_json()})
         return
     for item in done.report.checks:
         print(f"{item.status:12} {item.name:24} {item.sentence}")
     print(f"{done.folder}: released, {len(done.files)} files")
+
+
+def _shown_in_dagster(build: Statement, done: releasing.Released) -> None:
+    """The release as a materialisation in the user interface; without one it is no less a release."""
+    from cuvil_assets.release_event import report_release
+
+    try:
+        digest = audit.digest_of(done.folder)
+        report_release(current_home(), build.model_version, build.target, digest, done.folder, len(done.files))
+    except Exception as error:  # whatever Dagster's storage raises
+        note(f"the release is not shown in Dagster ({type(error).__name__}: {error}); it is complete all the same")
 
 
 def deploy(folder: Path, key: Path | None, trust_root: Path | None, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from compiler_kernels.engine import load_engine
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.registry import Target
-from compiler_kernels.toolchain.sources import runtime_sources
+from compiler_kernels.toolchain.sources import library_sources
 from compiler_kernels.toolchain.zig import ZigDriver
 from evidence.timing.profile import profile
 
@@ -69,10 +69,9 @@ def _bench(path: Path, threads: int, runs: int) -> dict[str, Any]:
 
 def slowest_steps(generated: Mapping[str, bytes], target: Target) -> list[tuple[str, float]]:
     """Nodes and median microseconds of every step on one thread, slowest first, from the sources of an engine."""
-    headers = {name: data for name, data in runtime_sources().items() if name.endswith(".h")}
     with tempfile.TemporaryDirectory(prefix="cuvil-layers-") as folder:
         path = Path(folder) / "engine.so"
-        path.write_bytes(ZigDriver().build({**headers, **generated}, target, "so").data)
+        path.write_bytes(ZigDriver().build({**library_sources(), **generated}, target, "so").data)
         engine = load_engine(path)
         found = [(step.node or step.kernel, us) for step, us in zip(engine.steps, profile(engine), strict=True)]
     return sorted(found, key=lambda item: -item[1])

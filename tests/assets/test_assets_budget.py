@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -138,3 +139,12 @@ def test_no_budget_measures_nothing(shared_home: Path, make: Make, tiny_policy: 
     budget = outcome.facts["budget"]
     assert isinstance(budget, dict)
     assert (budget["verdict"], budget["latency"], budget["memory_limit_bytes"]) == ("no budget", None, None)
+
+
+def test_the_second_engine_of_lockstep_counts(make: Make) -> None:
+    single = build(make("{memory_mb: 9}")).facts["memory_bytes"]
+    options = make("{memory_mb: 9}", extra="safety: {lockstep: true}\n")
+    both = build(options).facts["memory_bytes"]
+    assert isinstance(single, int) and isinstance(both, int) and 1.5 * single < both <= 2.1 * single
+    program = subprocess.run([options.output, "--version", "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(program.stdout)["lockstep"] is True

@@ -14,8 +14,9 @@ from tiny_models import ModelMaker
 from compiler_kernels.errors import CuvilError, RefusedError, UsageError, VerificationFailed
 from compiler_kernels.stage import StageResult
 from cuvil_assets import chain
-from cuvil_assets.assets import ASSETS
+from cuvil_assets.assets import ASSETS, LATER
 from cuvil_assets.builder import build, open_instance
+from cuvil_assets.cli import sbom
 from cuvil_assets.execution import Build, run_stage
 from cuvil_assets.home import Home
 from cuvil_assets.inputs import BuildOptions, make_request
@@ -58,7 +59,9 @@ def materialise(home: Path, name: str, partition: str) -> dg.ExecuteInProcessRes
         model_version, target = partition.split("|")
         instance.add_dynamic_partitions("model_version", [model_version])
         key = dg.MultiPartitionKey({"model_version": model_version, "target": target})
-        return dg.materialize(ASSETS, selection=[name], partition_key=key, instance=instance, raise_on_error=False)
+        return dg.materialize(
+            [*ASSETS, *LATER], selection=[name], partition_key=key, instance=instance, raise_on_error=False
+        )
 
 
 def failure_text(result: dg.ExecuteInProcessResult) -> str:
@@ -92,6 +95,20 @@ def test_data_versions_are_the_digests_of_the_principal_artefacts(options: Build
     for name in chain.NAMES:
         assert found[name] == f"sha3-512:{records.read(name).result.principal.sha3_512}"
     assert found["engine"] == f"sha3-512:{outcome.facts['engine_sha3_512']}"
+
+
+def test_the_bill_of_materials_is_an_asset_with_the_bytes_of_the_command(
+    options: BuildOptions, shared_home: Path
+) -> None:
+    outcome = build(options)
+    result = materialise(shared_home, chain.SBOM, str(outcome.facts["partition"]))
+    assert result.success
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    work = Build(Home(shared_home), load_request(Home(shared_home), str(outcome.facts["partition"]), None))
+    recorded = work.records.read(chain.SBOM).result.principal
+    sbom.run(outcome.engine, None, None, syft=False, json=True)
+    assert outcome.engine.with_name(recorded.name).read_bytes() == recorded.data
+    assert run_stage(work, chain.SBOM).cache_hit
 
 
 def test_without_the_cache_everything_runs_and_gives_the_same_engine(options: BuildOptions) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 import cuvil_assets
 from cuvil_assets import chain
-from cuvil_assets.assets import ASSETS
-from cuvil_assets.definitions import JOB, defs
+from cuvil_assets.assets import ASSETS, LATER, RELEASE_PROOF
+from cuvil_assets.definitions import JOB, LATER_JOB, defs
 
 SNAPSHOT = Path(__file__).with_name("asset_graph.json")
 ROOT = Path(cuvil_assets.__file__).parents[1]
@@ -24,8 +24,8 @@ ROOT = Path(cuvil_assets.__file__).parents[1]
 def graph() -> list[dict[str, Any]]:
     """Every asset as plain data; code versions are left out, since every change of the source changes them."""
     found = []
-    for asset in ASSETS:
-        spec = next(iter(asset.specs))
+    checks = {next(iter(a.keys)): list(a.check_specs) for a in (*ASSETS, *LATER)}
+    for spec in (*(next(iter(a.specs)) for a in (*ASSETS, *LATER)), RELEASE_PROOF):
         partitions = spec.partitions_def
         assert isinstance(partitions, dg.MultiPartitionsDefinition)
         found.append(
@@ -38,7 +38,7 @@ def graph() -> list[dict[str, Any]]:
                 "partitions": [dimension.name for dimension in partitions.partitions_defs],
                 "checks": [
                     {"name": check.name, "blocking": check.blocking}
-                    for check in sorted(asset.check_specs, key=lambda check: check.name)
+                    for check in sorted(checks.get(spec.key, []), key=lambda check: check.name)
                 ],
             }
         )
@@ -54,7 +54,8 @@ def test_graph_is_the_committed_one(request: pytest.FixtureRequest) -> None:
 
 def test_every_stage_is_an_asset_with_checks_and_a_code_version() -> None:
     assert [next(iter(asset.keys)).to_user_string() for asset in ASSETS] == list(chain.NAMES)
-    for asset in ASSETS:
+    assert [next(iter(asset.keys)).to_user_string() for asset in LATER] == list(chain.LATER)
+    for asset in (*ASSETS, *LATER):
         name = next(iter(asset.keys)).to_user_string()
         assert list(asset.check_specs), name
         assert next(iter(asset.specs)).code_version == chain.code_version(name)
@@ -63,6 +64,8 @@ def test_every_stage_is_an_asset_with_checks_and_a_code_version() -> None:
 def test_definitions_load_as_a_code_location() -> None:
     dg.Definitions.validate_loadable(defs)
     assert set(defs.resolve_job_def(JOB).asset_layer.selected_asset_keys) == {dg.AssetKey(n) for n in chain.NAMES}
+    later = defs.resolve_job_def(LATER_JOB).asset_layer.selected_asset_keys
+    assert set(later) == {dg.AssetKey(n) for n in chain.LATER}
 
 
 def test_ancestors_are_transitive_and_ordered() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from asn1crypto import pem
 from release_people import Authority, TimestampAuthority, new_signer
 from tiny_models import ModelMaker
 
+from cuvil_assets.builder import open_instance
 from cuvil_assets.cli import main
+from cuvil_assets.home import Home
 from evidence.verifier.release import verify_release
 
 POLICY = """version: 1
@@ -83,6 +87,12 @@ def test_from_keys_to_a_deployed_release(
     made = cuvil(*words)
     assert made["report"]["ok"] is True  # type: ignore[index,call-overload]
     assert (output / "inference-engine.proof.json").read_bytes() == proof
+    with open_instance(Home(home)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey("release_proof"))
+    assert event is not None and event.asset_materialization is not None
+    assert event.asset_materialization.partition == "tiny-1.0.0|x86_64-linux-musl"
+    released = hashlib.sha3_512((output / "inference-engine.release.json").read_bytes()).hexdigest()
+    assert event.asset_materialization.metadata["digest"].value == f"sha3-512:{released}"
     assert cuvil("verify", output, "--trust-root", trust)["ok"] is True
     assert cuvil("verify", output, "--trust-root", trust, "--this-device", code=1)["check"] == "device"
     cuvil("deploy", output, "--key", keys["Scanner 7"], "--trust-root", trust)

@@ -1,0 +1,157 @@
+/* Lockstep: every inference is computed twice, by the chosen kernels and by the checker's scalar ones, and compared.
+ *
+ * Part of every engine with lockstep, program or library, so it uses memory functions of the C library only. The two runs
+ * share nothing but the input: weights, arena, scratch, inputs and outputs exist twice. What is compared after both runs:
+ * refusals, the actual sizes, every bit of every output (a NaN equals a NaN: outputs are canonicalised before they are
+ * used), and both copies of the weights, byte by byte, so that a damaged weight is found on the first inference even where
+ * no output shows it.
+ */
+#include "cuvil_engine.h"
+
+#include <string.h>
+
+static char sentence[640];
+static size_t used;
+
+static void put(const char *text) {
+    while (*text && used + 1 < sizeof sentence) sentence[used++] = *text++;
+    sentence[used] = 0;
+}
+
+static void put_number(unsigned long value) {
+    char digits[24];
+    int at = sizeof digits - 1;
+    digits[at] = 0;
+    do digits[--at] = (char)('0' + value % 10);
+    while (value /= 10);
+    put(digits + at);
+}
+
+static void put_bits(uint64_t bits, int bytes) {
+    char text[2] = {0, 0};
+    put("0x");
+    for (int digit = 2 * bytes - 1; digit >= 0; digit--) {
+        text[0] = "0123456789abcdef"[bits >> 4 * digit & 15];
+        put(text);
+    }
+}
+
+static uint64_t element(const void *values, int bytes, long i) {
+    uint64_t bits = 0;
+    memcpy(&bits, (const unsigned char *)values + bytes * i, (size_t)bytes); /* little-endian */
+    return bits;
+}
+
+/* Above this magnitude (sign removed) the bits of a floating-point type are a NaN; 0 for other types. */
+static uint64_t infinity_of(int dtype) {
+    switch (dtype) {
+    case CUVIL_FLOAT64: return 0x7FF0000000000000u;
+    case CUVIL_FLOAT32: return 0x7F800000u;
+    case CUVIL_FLOAT16: return 0x7C00u;
+    case CUVIL_BFLOAT16: return 0x7F80u;
+    default: return 0;
+    }
+}
+
+static int is_nan(int dtype, int bytes, uint64_t bits) {
+    const uint64_t infinity = infinity_of(dtype), sign = (uint64_t)1 << (8 * bytes - 1);
+    return infinity && (bits & (sign - 1)) > infinity;
+}
+
+static long count_of(const cuvil_tensor *tensor) {
+    long count = 1;
+    if (!tensor->extents) return tensor->count;
+    for (int axis = 0; axis < tensor->rank; axis++) count *= (long)tensor->extents[axis];
+    return count < 0 ? 0 : count < tensor->count ? count : tensor->count;
+}
+
+static int same_sizes(const cuvil_tensor *a, const cuvil_tensor *b) {
+    for (int axis = 0; a->extents && axis < a->rank; axis++)
+        if (a->extents[axis] != b->extents[axis]) return 0;
+    return 1;
+}
+
+static void describe_value(const cuvil_engine *engine, const cuvil_variant *variant, int output, long i) {
+    const cuvil_tensor *tensor = &engine->outputs[output];
+    const int bytes = cuvil_element_bytes(tensor->dtype);
+    put("output '");
+    put(tensor->name);
+    put("' differs at index ");
+    put_number((unsigned long)i);
+    put(" (row-major): ");
+    put_bits(element(engine->output_buffers[output], bytes, i), bytes);
+    put(" from the ");
+    put(variant->isa);
+    put(" kernels, ");
+    put_bits(element(engine->checker->output_buffers[output], bytes, i), bytes);
+    put(" from the checker's");
+}
+
+/* 1 with the sentence written when output is not the same in both runs. */
+static int output_differs(const cuvil_engine *engine, const cuvil_variant *variant, int output) {
+    const cuvil_tensor *tensor = &engine->outputs[output];
+    const void *a = engine->output_buffers[output], *b = engine->checker->output_buffers[output];
+    const int bytes = cuvil_element_bytes(tensor->dtype);
+    if (!same_sizes(tensor, &engine->checker->outputs[output])) {
+        put("the sizes of output '");
+        put(tensor->name);
+        put("' differ between the two runs");
+        return 1;
+    }
+    const long count = count_of(tensor);
+    if (!memcmp(a, b, (size_t)count * (size_t)bytes)) return 0;
+    for (long i = 0; i < count; i++) {
+        const uint64_t left = element(a, bytes, i), right = element(b, bytes, i);
+        if (left == right || (is_nan(tensor->dtype, bytes, left) && is_nan(tensor->dtype, bytes, right))) continue;
+        describe_value(engine, variant, output, i);
+        return 1;
+    }
+    return 0;
+}
+
+static int refusals_differ(const cuvil_engine *engine) {
+    const char *a = engine->refusal ? *engine->refusal : NULL, *b = engine->refusal ? *engine->checker->refusal : NULL;
+    if (!a && !b) return 0;
+    if (a && b && !strcmp(a, b)) return 0;
+    put("one of the two runs refused its input and the other did not, or for another reason");
+    return 1;
+}
+
+static int weights_differ(const cuvil_engine *engine) {
+    const unsigned char *a = engine->weights, *b = engine->checker->weights;
+    if (!memcmp(a, b, engine->weights_size)) return 0;
+    unsigned long at = 0;
+    while (at + 1 < engine->weights_size && a[at] == b[at]) at++;
+    put("the two copies of the weights differ at byte ");
+    put_number(at);
+    put(": ");
+    put_bits(a[at], 1);
+    put(" and ");
+    put_bits(b[at], 1);
+    put("; --self-test says which is damaged");
+    return 1;
+}
+
+void cuvil_lockstep_begin(const cuvil_engine *engine) {
+    const cuvil_engine *checker = engine->checker;
+    *engine->mismatch = NULL;
+    for (int i = 0; i < engine->input_count; i++) {
+        const cuvil_tensor *tensor = &engine->inputs[i];
+        memcpy(checker->input_buffers[i], engine->input_buffers[i], (size_t)tensor->count * (size_t)cuvil_element_bytes(tensor->dtype));
+        for (int axis = 0; tensor->extents && axis < tensor->rank; axis++) checker->inputs[i].extents[axis] = tensor->extents[axis];
+    }
+    if (checker->refusal) *checker->refusal = NULL;
+    if (checker->bind) (void)checker->bind(); /* refused sizes were refused by the engine's own bind before */
+}
+
+void cuvil_lockstep_end(const cuvil_engine *engine, const cuvil_variant *variant) {
+    used = 0;
+    put("lockstep: ");
+    int found = refusals_differ(engine);
+    /* after a refusal that both runs share the outputs mean nothing */
+    const int refused = engine->refusal && *engine->refusal;
+    for (int output = 0; !found && !refused && output < engine->output_count; output++)
+        found = output_differs(engine, variant, output);
+    if (!found) found = weights_differ(engine);
+    *engine->mismatch = found ? sentence : NULL;
+}

@@ -142,7 +142,7 @@ class Vault:
 
     def shred(self, path: Path) -> None:
         """Overwrite and remove one further file that is encrypted under a destroyed key."""
-        self._overwrite(path)
+        overwrite(path)
         self._remove(path)
 
     def forget(self, token: str) -> None:

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define FORMAT "cuvil-session/1"
-enum { LINE_MAX_BYTES = 1 << 17 };
+enum { LINE_MAX_BYTES = 1 << 17, MOST_NAMES = 512 };
 
 static const cuvil_engine *const engine = &cuvil_engine_instance;
 extern const cuvil_session_hooks cuvil_sessions __attribute__((weak)); /* without it the linker leaves all of this out */
@@ -21,6 +21,7 @@ static unsigned char salt[CUVIL_SALT_BYTES];
 static int archive = -1;
 static char line[LINE_MAX_BYTES], tail[LINE_MAX_BYTES + 1];
 static size_t used;
+static int order[MOST_NAMES];
 
 /* ---- the canonical text (RFC 8785) of a record; what does not fit is told by used == sizeof line ---- */
 
@@ -112,34 +113,121 @@ static void put_engine(void) {
     put("}");
 }
 
-static void put_record(const cuvil_session_result *result, uint64_t index, const char *previous) {
+/* ---- the clinical logic's part; names are put in the order of their bytes ---- */
+
+static int in_order(const char *const *names, int count, int (*present)(const cuvil_clinical *logic, int i),
+                    const cuvil_clinical *logic, int order[MOST_NAMES]) {
+    int found = 0;
+    for (int i = 0; i < count && found < MOST_NAMES; i++) {
+        if (!present(logic, i)) continue;
+        int at = found++;
+        for (; at > 0 && strcmp(names[order[at - 1]], names[i]) > 0; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return found;
+}
+
+static int has_quantity(const cuvil_clinical *logic, int i) {
+    return logic->answer->quantities_known[i];
+}
+
+static int has_decision(const cuvil_clinical *logic, int i) {
+    return logic->answer->decisions[i] >= 0;
+}
+
+static int has_guard(const cuvil_clinical *logic, int i) {
+    return logic->answer->guards[i] >= 0;
+}
+
+static void put_truths(const char *const *names, const signed char *values, const int *order, int count) {
+    put("{");
+    for (int n = 0; n < count; n++) {
+        if (n) put(",");
+        put_string(names[order[n]]);
+        put(values[order[n]] ? ":true" : ":false");
+    }
+    put("}");
+}
+
+static void put_decisions(const cuvil_clinical *logic) {
+    const int count = logic ? in_order(logic->decisions, logic->decision_count, has_decision, logic, order) : 0;
+    put_truths(logic ? logic->decisions : NULL, logic ? logic->answer->decisions : NULL, order, count);
+}
+
+static void put_guards(const cuvil_clinical *logic) {
+    const int count = logic ? in_order(logic->guards, logic->guard_count, has_guard, logic, order) : 0;
+    put_truths(logic ? logic->guards : NULL, logic ? logic->answer->guards : NULL, order, count);
+}
+
+/* Their values are those of a person's data, so that the record has a digest of them, salted like the others. */
+static void put_quantities(const cuvil_clinical *logic) {
+    char hex[129];
+    cuvil_sha3 hash;
+    if (!logic) {
+        put("null");
+        return;
+    }
+    const int count = in_order(logic->quantities, logic->quantity_count, has_quantity, logic, order);
+    cuvil_sha3_init(&hash);
+    if (session.salt) cuvil_sha3_update(&hash, salt, sizeof salt);
+    cuvil_sha3_update(&hash, "cuvil-quantities/1\n", 19);
+    for (int n = 0; n < count; n++) {
+        uint64_t bits;
+        char digits[18] = "=";
+        memcpy(&bits, &logic->answer->quantities[order[n]], 8);
+        for (int digit = 0; digit < 16; digit++) digits[1 + digit] = "0123456789abcdef"[bits >> (60 - 4 * digit) & 15];
+        digits[17] = '\n';
+        cuvil_sha3_update(&hash, logic->quantities[order[n]], strlen(logic->quantities[order[n]]));
+        cuvil_sha3_update(&hash, digits, sizeof digits);
+    }
+    cuvil_sha3_hex(&hash, hex);
+    put_string(hex);
+}
+
+static void put_failure(const cuvil_clinical *logic, int failure) {
+    if (logic) failure = logic->answer->failure;
+    if (failure == CUVIL_NO_FAILURE) {
+        put("null");
+        return;
+    }
+    put("{");
+    put_member("guard", logic && logic->answer->guard >= 0 ? logic->guards[logic->answer->guard] : NULL);
+    put(",");
+    put_member("kind", cuvil_failure_name[failure]);
+    put("}");
+}
+
+static const char *status_of(const cuvil_clinical *logic, int failure) {
+    if (!logic) return failure == CUVIL_NO_FAILURE ? "computed" : "refused";
+    return logic->answer->status == CUVIL_DECIDED ? "decided" : logic->answer->status == CUVIL_FALLBACK ? "fallback" : "refused";
+}
+
+static void put_record(const cuvil_clinical *logic, int failure, int has_outputs, uint64_t index, const char *previous) {
     used = 0;
-    put("{\"decisions\":{},");
+    put("{\"decisions\":");
+    put_decisions(logic);
+    put(",");
     put_engine();
     put(",\"failure\":");
-    if (result->failure) {
-        put("{");
-        put_member("guard", result->guard);
-        put(",");
-        put_member("kind", result->failure);
-        put("}");
-    } else {
-        put("null");
-    }
-    put(",\"format\":\"" FORMAT "\",\"guards\":{},\"index\":");
+    put_failure(logic, failure);
+    put(",\"format\":\"" FORMAT "\",\"guards\":");
+    put_guards(logic);
+    put(",\"index\":");
     put_number(index);
     put(",\"inputs\":");
     put_tensors(engine->inputs, engine->input_buffers, engine->input_count);
     put(session.kept ? ",\"kept\":true,\"kind\":\"inference\",\"outputs\":" : ",\"kept\":false,\"kind\":\"inference\",\"outputs\":");
-    put_tensors(engine->outputs, engine->output_buffers, result->has_outputs ? engine->output_count : 0);
+    put_tensors(engine->outputs, engine->output_buffers, has_outputs ? engine->output_count : 0);
     put(",");
     put_member("previous", previous);
-    put(",\"quantities\":null,\"run\":{");
-    put_member("isa", result->isa);
+    put(",\"quantities\":");
+    put_quantities(logic);
+    put(",\"run\":{");
+    put_member("isa", cuvil_variant_in_use()->isa);
     put(",\"threads\":");
-    put_number((uint64_t)result->threads);
+    put_number((uint64_t)cuvil_threads_in_use());
     put(session.salt ? "},\"salted\":true," : "},\"salted\":false,");
-    put_member("status", result->status);
+    put_member("status", status_of(logic, failure));
     put(",");
     put_member("subject", session.subject);
     put(",\"trace\":");
@@ -265,11 +353,12 @@ static void lock(short type) {
         if (errno != EINTR) give_up("lock", errno);
 }
 
-void cuvil_session_append(const cuvil_session_result *result) {
+void cuvil_session_append(const cuvil_clinical *logic, int failure, int has_outputs) {
     const char *rest;
     char previous[129];
     uint64_t index;
     size_t rest_size;
+    if (archive < 0) return;
     lock(F_WRLCK);
     off_t size = size_of_archive();
     find_end(size, &index, previous, &rest, &rest_size);
@@ -281,7 +370,7 @@ void cuvil_session_append(const cuvil_session_result *result) {
         if (ftruncate(archive, size)) give_up("write", errno);
         leaf(line, used, previous);
     }
-    put_record(result, index, previous);
+    put_record(logic, failure, has_outputs, index, previous);
     write_line(size);
     if (cuvil_sessions.sync && fsync(archive) && errno != EINVAL && errno != EROFS) give_up("write", errno);
     lock(F_UNLCK);
@@ -351,6 +440,10 @@ static void check_options(void) {
 void cuvil_session_open(const cuvil_session_options *options) {
     session = *options;
     check_options();
+    cuvil_erase_register(line, sizeof line);
+    cuvil_erase_register(tail, sizeof tail);
+    cuvil_erase_register(salt, sizeof salt);
+    if (session.salt) cuvil_wipe((char *)session.salt, strlen(session.salt)); /* in the environment */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error that is cleaned up after */
     if (mkdir(session.folder, 0700) && errno != EEXIST) give_up("create", errno);
     int folder = open(session.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -17,26 +17,18 @@ typedef struct {
     int kept; /* the host keeps the inputs */
 } cuvil_session_options;
 
-/* What became of the inference. */
-typedef struct {
-    const char *status;  /* "computed", "decided", "fallback", "refused" */
-    const char *failure; /* NULL, or its kind: "input_guard", ... */
-    const char *guard;   /* NULL, or the guard that failed, or the tensor whose guard it was */
-    const char *isa;
-    int threads;
-    int has_outputs; /* the output buffers hold the result */
-} cuvil_session_result;
-
 /* Checks the options and opens the archive; ends the program in one sentence (exit 2) when either is wrong. */
 __attribute__((weak, visibility("hidden"))) void cuvil_session_open(const cuvil_session_options *options);
-/* Appends the record of the present inference; durable on return when sync is set. Exit 2 when that is impossible. */
-__attribute__((weak, visibility("hidden"))) void cuvil_session_append(const cuvil_session_result *result);
+/* Appends the record of the present inference where a session is open; durable on return when sync is set. Exit 2 when that
+ * is impossible. logic: with the answer, or NULL where the engine has none; failure is then CUVIL_NO_FAILURE or what the
+ * inference is refused for. has_outputs: the output buffers hold what the network computed. */
+__attribute__((weak, visibility("hidden"))) void cuvil_session_append(const cuvil_clinical *logic, int failure, int has_outputs);
 
 typedef struct {
     const char *inputs; /* "digest" or "keep", as the policy says */
     int sync;           /* whether a record is synced to the disk before the outputs appear */
     void (*open)(const cuvil_session_options *options);
-    void (*append)(const cuvil_session_result *result);
+    void (*append)(const cuvil_clinical *logic, int failure, int has_outputs);
 } cuvil_session_hooks;
 
 #endif

@@ -49,19 +49,15 @@ class Program:
         subject: Subject | None = None,
         descriptors: Sequence[int] = (),
         trace: bool = True,
-    ) -> tuple[int, dict[str, Any], str]:
-        """Exit code, JSON answer and standard error of one call with ``--json``; the engine gets the subject's salt.
+    ) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of one call; the engine gets the subject's token and salt.
 
         ``trace``: whether the caller's TRACEPARENT and TRACESTATE reach the engine.
         """
         environment = {SALT_VARIABLE: subject.salt.hex()} if subject else {}
         options = ["--subject", subject.token] if subject else []
-        done = self._run([*arguments, *options, "--json"], environment, descriptors, trace)
-        try:
-            answer = json.loads(done.stdout)
-        except ValueError:
-            answer = {}
-        return done.returncode, answer if isinstance(answer, dict) else {}, done.stderr
+        done = self._run([*arguments, *options], environment, descriptors, trace)
+        return done.returncode, done.stdout, done.stderr
 
     def _run(
         self, words: Sequence[str], more: Mapping[str, str], descriptors: Sequence[int], trace: bool = True

@@ -147,9 +147,9 @@ def replay_record(
     with tempfile.TemporaryDirectory(prefix="cuvil-replay-") as folder, in_memory(files) as (paths, descriptors):
         words = [word for name, path in paths.items() for word in ("--input", f"{name}={path}")]
         words += ["--output-dir", f"{folder}/out", "--session", f"{folder}/session", *options]
-        code, answer, said = engine.infer(words, subject, descriptors, trace=False)
+        code, _, said = engine.infer(words, subject, descriptors, trace=False)
         again = Archive(Path(folder) / "session")
-        if code not in (0, 3) or "session" not in answer:
+        if code not in (0, 3) or not again.file.tail()[0]:
             raise UsageError(
                 f"{engine.path}: did not compute record {record.index} again: {said.strip() or 'no answer'}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ class Engine:
         assert done.returncode in (0, 3), done.stderr
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
+
+
+Maker = Callable[..., Engine]
+"""Of the fixture ``maker``."""
 
 
 def image(folder: Path, seed: int) -> Path:

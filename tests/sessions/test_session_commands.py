@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Maker
-from session_case import PARENT, image, lines_of, picture
+from session_case import PARENT, Maker, image, lines_of, picture
 
 from compiler_kernels.targets.registry import TARGETS
 from evidence.keys import init_keys
@@ -195,3 +196,45 @@ def test_an_archive_replays_on_every_target(maker: Maker, kept: Path, cli: Cli, 
     for isa in described["isas"][described["isas"].index(described["isa"]) :]:  # best first: the rest is supported too
         code, out, _ = cli("replay", f"{kept}:0", "--engine", engine.path, "--isa", isa, "--threads", "2")
         assert code == 0 and f"{isa}, threads 2" in out
+
+
+def test_clinical_answers_are_recorded_and_replayed(maker: Maker, cli: Cli, home: Path, tmp_path: Path) -> None:
+    """Decided, answered by a fallback, refused; quantities by their digest under the subject's salt."""
+    np.save(tmp_path / "blank.npy", np.full((1, 1, 8, 8), 0.25, np.float32))
+    np.save(tmp_path / "bright.npy", np.full((1, 1, 8, 8), 2, np.float32))
+    folder, engine = tmp_path / "s", maker("clinical-keep").path
+    answers = []
+    for file, wanted in ((image(tmp_path, 1), 0), (tmp_path / "blank.npy", 0), (tmp_path / "bright.npy", 3)):
+        words = ["--input", file, "--output-dir", tmp_path / "out", "--session", folder, "--subject", "x"]
+        code, out, _ = cli("run", engine, *words, "--json")
+        assert code == wanted
+        answers.append(json.loads(out))
+    decided, fallback, refused = Archive(folder).records()
+    assert [item.fields["status"] for item in (decided, fallback, refused)] == ["decided", "fallback", "refused"]
+    for record, answer in ((decided, answers[0]["answer"]), (fallback, answers[1]["answer"])):
+        assert record.fields["decisions"] == answer["decisions"] and record.fields["guards"] == answer["guards"]
+    assert fallback.fields["failure"] == {"guard": "not_blank", "kind": "safety_guard"} and fallback.outputs == ()
+    assert refused.fields["failure"] == {"guard": None, "kind": "input_guard"} and refused.fields["decisions"] == {}
+    salt = base64.b64decode(json.loads(next(home.rglob("keys/*.json")).read_text())["salt"])
+    named = sorted(answers[0]["answer"]["quantities"].items())
+    text = "cuvil-quantities/1\n" + "".join(f"{name}={item['bits'][2:]}\n" for name, item in named)
+    assert decided.fields["quantities"] == hashlib.sha3_512(salt + text.encode()).hexdigest()
+    code, out, _ = cli("replay", folder, "--engine", engine, "--json")
+    assert code == 0 and json.loads(out)["equal"] == 3
+    # a decision that was recorded otherwise is named
+    path = folder / "session.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"positive":', b'"positive_":', 1))
+    code, _, err = cli("replay", f"{folder}:0", "--engine", engine)
+    assert code == 1 and "decision 'positive'" in err
+
+
+def test_people_read_the_engines_answer(maker: Maker, cli: Cli, home: Path, tmp_path: Path) -> None:
+    words = [maker("clinical-keep").path, "--input", image(tmp_path, 1), "--output-dir", tmp_path / "out"]
+    code, out, _ = cli("run", *words, "--session", tmp_path / "s", "--subject", "x")
+    assert code == 0 and "positive" in out
+
+
+def test_undecided_outputs_are_not_recorded(maker: Maker, tmp_path: Path) -> None:
+    common = ["--input", image(tmp_path, 1), "--output-dir", tmp_path / "out", "--session", tmp_path / "s"]
+    done = maker("clinical-keep").run(*common, "--network-only")
+    assert done.returncode == 2 and "--network-only" in done.stderr and not (tmp_path / "s").exists()

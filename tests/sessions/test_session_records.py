@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_case import PARENT, Engine, image, lines_of, picture
+from session_case import PARENT, Engine, Maker, image, lines_of, picture
 
 from compiler_kernels.targets.registry import TARGETS
 from evidence.sessions.archive import Archive

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_case import image, lines_of, rechained, write_lines
+from session_case import Maker, image, lines_of, rechained, write_lines
 
 from evidence.keys import KeySet, init_keys
 from evidence.sessions.archive import Archive

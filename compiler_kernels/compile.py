@@ -20,9 +20,9 @@ from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.policy import Policy, check_against, load_policy, merge_pins
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
-from compiler_kernels.stages.backend import config_digest, guards_of, lower_to_l2, wants_lockstep
+from compiler_kernels.stages.backend import clinical_of, config_digest, guards_of, lower_to_l2, wants_lockstep
 from compiler_kernels.stages.frontend import freeze
-from compiler_kernels.targets.c.program import Identity, generate
+from compiler_kernels.targets.c.program import COMPILED_FILES, Identity, generate
 from compiler_kernels.targets.isa import BY_NAME, VARIANTS, Isa
 from compiler_kernels.targets.registry import TARGETS, Target, resolve_target
 from compiler_kernels.toolchain.sources import runtime_sources
@@ -91,9 +91,16 @@ def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequen
         config_digest(frozen.policy.canonical_json(), pins_json, target.triple),
         target.triple,
     )
-    lockstep = wants_lockstep(frozen.policy)
-    program = generate(lowered, frozen.store, identity, guards_of(frozen.policy), isas=chosen, lockstep=lockstep)
-    sources = {**runtime_sources(), **program.files}
+    program = generate(
+        lowered,
+        frozen.store,
+        identity,
+        guards_of(frozen.policy),
+        isas=chosen,
+        lockstep=wants_lockstep(frozen.policy),
+        clinical=clinical_of(frozen.policy, frozen.module),
+    )
+    sources = {**runtime_sources(), **{name: program.files[name] for name in COMPILED_FILES}}
     return ZigDriver().build(sources, target, kind).data
 
 

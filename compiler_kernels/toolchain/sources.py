@@ -8,11 +8,13 @@ RUNTIME_DIRECTORY = Path(__file__).resolve().parent.parent / "runtime"
 
 # Compiled for the oldest processor of the target: these must run before the processor has been checked.
 BASELINE_UNITS = (
+    "cuvil_answer.c",
     "cuvil_bench.c",
     "cuvil_cpu.c",
     "cuvil_erase.c",
     "cuvil_exit.c",
     "cuvil_guard.c",
+    "cuvil_inference.c",
     "cuvil_info.c",
     "cuvil_input.c",
     "cuvil_lockstep.c",
@@ -23,6 +25,7 @@ BASELINE_UNITS = (
     "cuvil_text.c",
     "cuvil_threads.c",
     "cuvil_types.c",
+    "cuvil_vectors.c",
 )
 # Compiled like the generated code, whose floating-point unit they test.
 ENGINE_CPU_UNITS = ("cuvil_isa.c",)

@@ -11,6 +11,7 @@ from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
+from cuvil_assets.cli.reproduce_app import add_reproduce
 from cuvil_assets.cli.trace_app import add_trace
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=Tru
 app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
+add_reproduce(app)
 add_audit(app)
 add_trace(app)
 add_change(app)

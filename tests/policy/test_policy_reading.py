@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import Policy, load_policy, policy_from_json, published_schema
 from compiler_kernels.policy.approvals import Approvals
-from compiler_kernels.policy.audit import Audit
+from compiler_kernels.policy.audit import Audit, Sessions
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decision, Fallback, Fallbacks, Quantity, SafetyGuard, Threshold
@@ -57,7 +57,8 @@ def test_every_key_is_documented() -> None:
     expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"} - SECTIONS
     expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
     expected |= keys(Sbom, "sbom.") | keys(Clauses, "clauses.")
-    expected |= keys(Audit, "audit.") | keys(TimestampAuthority, "timestamp.")
+    expected |= (keys(Audit, "audit.") - {"audit.sessions"}) | keys(Sessions, "audit.sessions.")
+    expected |= keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= keys(Reproducibility, "reproducibility.") | keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(Threshold, "thresholds.NAME.") | keys(Quantity, "quantities.NAME.") | keys(Coverage, "coverage.")

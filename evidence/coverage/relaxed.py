@@ -197,7 +197,7 @@ class Relaxed(Numbers):
         return n - from_ + above
 
     def nested(self, lower: tuple[Term, Term, Term], upper: tuple[Term, Term, Term], outside: int) -> None:
-        """What is beyond a border is beyond every lower one; ``outside`` elements of the upper's region are elsewhere."""
+        """What is beyond a border is beyond every lower one, but for ``outside`` elements of the upper's region."""
         (border, above, from_), (other, other_above, other_from) = lower, upper
         self.facts += [
             z3.Implies(border <= other, z3.And(other_above <= above + outside, other_from <= from_ + outside)),

@@ -164,6 +164,7 @@ class _Side:
     def __init__(self, logic: Logic, numbers: Numbers, *, early: bool) -> None:
         self.numbers = numbers
         self.flow = Flow(logic, numbers, early=early)
+        self.apart: list[Term] = []
         self.switches: dict[tuple[Compare, int], Term] = {}
         self.solver = z3.Solver()
         self.model: Any = None
@@ -181,11 +182,12 @@ class _Side:
         self.said = len(self.numbers.facts)
         self.solver.add(*facts)
         for condition, widths in self.numbers.margins.items():
-            for width, (above, below) in enumerate(widths):
+            for width, apart in enumerate(widths):
                 if (condition, width) not in self.switches:
                     switch = z3.Bool(f"margin.{len(self.switches)}")
                     self.switches[condition, width] = switch
-                    self.solver.add(z3.Implies(switch, z3.Or(above, below)))
+                    self.apart.append(z3.Implies(switch, apart))
+                    self.solver.add(self.apart[-1])
 
     def check(self, wanted: list[Term], width: int = NONE, exempt: Iterable[Compare] = ()) -> Any:
         left = set(exempt)
@@ -243,10 +245,11 @@ class _Side:
         traced = self.flow.traced[goal.probe]
         terms = [traced.reached, traced.outcome, *traced.values, *traced.evaluated]
         if self.second_of != self.said:
-            variables = _variables([*self.numbers.facts, *terms])
+            shared = {str(s) for s in self.switches.values()}
+            variables = [v for v in _variables([*self.numbers.facts, *self.apart, *terms]) if str(v) not in shared]
             self.second = [(v, z3.Const(f"{v}'", v.sort())) for v in variables]
             self.second_of = self.said
-            self.copies = [z3.substitute(f, *self.second) for f in self.numbers.facts]
+            self.copies = [z3.substitute(f, *self.second) for f in (*self.numbers.facts, *self.apart)]
         known = {str(a) for a, _ in self.second}
         self.second += [(v, z3.Const(f"{v}'", v.sort())) for v in _variables(terms) if str(v) not in known]
         other = Traced(

@@ -15,6 +15,7 @@ REPORT_SUFFIXES = {
     "coverage": ".coverage.json",
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
+    "dataset": ".dataset.json",
 }
 
 

@@ -17,6 +17,8 @@ REPORT_SUFFIXES = {
     "sbom": ".cdx.json",
     "dataset": ".dataset.json",
 }
+REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
 
 
 class Delivered:
@@ -37,6 +39,11 @@ class Delivered:
         """The reports that are there, by part name."""
         names = {part: self.stem + suffix for part, suffix in REPORT_SUFFIXES.items()}
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
+
+    def attached_names(self) -> list[str]:
+        """Files that go with a report: log and signed result of the rebuilds."""
+        names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
+        return [name for name in names if self.engine.with_name(name).is_file()]
 
     def approval_names(self) -> list[str]:
         """The approvals that are there."""

@@ -23,6 +23,7 @@ def add_trace(app: typer.Typer) -> None:
     trace_app.add_typer(keys_app, name="keys")
     trace_app.command("lookup")(lookup)
     trace_app.command("inject")(inject)
+    trace_app.command("export")(export)
     app.add_typer(trace_app, name="trace")
 
 
@@ -93,3 +94,26 @@ def inject(
     from cuvil_assets.cli import trace_inject as command
 
     raise typer.Exit(command.run(place, write, diff, strict, json))
+
+
+def export(
+    session: Annotated[
+        Path, typer.Argument(metavar="SESSION", help="The folder that --session named.", show_default=False)
+    ],
+    otlp: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="http://HOST:PORT of a collector, or a file to write.", show_default=False),
+    ],
+    strict: Annotated[bool, typer.Option("--strict", help="Without pseudonyms and tokens of subjects.")] = False,
+    trust_root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check an archive of inferences and give it to OpenTelemetry, one span an inference."""
+    from cuvil_assets.cli import trace_export as command
+
+    command.run(session, otlp, strict, trust_root, json)

@@ -1,12 +1,13 @@
 """Records of a session archive as OpenTelemetry spans: OTLP 1.x in its JSON encoding, one span an inference.
 
 The encoding is the protobuf JSON mapping of ``ExportTraceServiceRequest`` with OTLP's own rules: trace and span ids in
-hexadecimal, 64-bit numbers as text, enumerations as numbers. Attributes follow the OpenTelemetry semantic conventions where
-they have a name (``service.name``, ``service.version``, ``host.arch``, ``error.type``); the others begin with ``cuvil.``.
+hexadecimal, 64-bit numbers as text, enumerations as numbers. Attributes follow the OpenTelemetry semantic conventions
+where they have a name (``service.name``, ``service.version``, ``host.arch``, ``error.type``); the others begin with
+``cuvil.``.
 
-A record has no time, because an engine reads no clock. What is known is an interval: after the seal before it, and before
-the first seal that covers it, or where none does, the last change of the file. A span stands at the end of that interval,
-with no duration, and says so in ``cuvil.time.basis`` and ``cuvil.time.not_before``.
+A record has no time, because an engine reads no clock. What is known is an interval: after the seal before it, and
+before the first seal that covers it, or where none does, the last change of the file. A span stands at the end of that
+interval, with no duration, and says so in ``cuvil.time.basis`` and ``cuvil.time.not_before``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Moment:
 
 
 def moments(count: int, seals: Sequence[Seal], changed_ns: int) -> list[Moment]:
-    """The moment of each of ``count`` records; ``changed_ns``: when their file was last changed (ns since 1970, UTC)."""
+    """The moment of each of ``count`` records; ``changed_ns``: when their file last changed (ns since 1970, UTC)."""
     found: list[Moment] = []
     before = ""
     for seal in seals:

@@ -68,7 +68,8 @@ def _check(url: str, answer: bytes) -> None:
     except (ValueError, AttributeError, TypeError):
         return  # 200 is the answer; a body that is not JSON says nothing about spans
     if rejected:
-        raise VerificationFailed("otlp-partial", f"{url}: the collector rejected {rejected} spans ({message or 'unsaid'})")
+        reason = message or "it does not say why"
+        raise VerificationFailed("otlp-partial", f"{url}: the collector rejected {rejected} spans ({reason})")
 
 
 def _headers() -> dict[str, str]:

@@ -11,6 +11,8 @@ from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
+from cuvil_assets.cli.reproduce_app import add_reproduce
+from cuvil_assets.cli.session_app import add_session
 from cuvil_assets.cli.trace_app import add_trace
 
 app = typer.Typer(
@@ -25,7 +27,9 @@ keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=Tru
 app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
+add_reproduce(app)
 add_audit(app)
+add_session(app)
 add_trace(app)
 add_change(app)
 
@@ -122,12 +126,24 @@ def run(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Threads, 1 if absent; the result has the same bits for every N.")
     ] = None,
+    session: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Record the inference in this archive.", show_default=False),
+    ] = None,
+    subject: Annotated[
+        str,
+        typer.Option(metavar="ID", help="Whose input it is; the record holds a random token.", show_default=False),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Run an engine, under an emulator where this machine needs one; ends with the engine's own exit code."""
     from cuvil_assets.cli import run as command
 
-    command.run(engine, input or [], output_dir, json, threads)
+    if session is None:
+        command.run(engine, input or [], output_dir, json, threads, subject)
+    from cuvil_assets.cli import run_session
+
+    raise typer.Exit(run_session.run(engine, input or [], output_dir, json, threads, session, subject))
 
 
 @app.command()

@@ -58,7 +58,8 @@ def moments(count: int, seals: Sequence[Seal], changed_ns: int) -> list[Moment]:
 def requests(records: Sequence[Record], when: Sequence[Moment], strict: bool = False) -> Iterator[dict[str, Json]]:
     """``ExportTraceServiceRequest`` after another, of at most 256 spans each, for the inferences among ``records``.
 
-    ``when`` has a moment for each record. ``strict``: without pseudonyms and tokens of subjects.
+    ``when`` has a moment for each record. ``strict``: without what stands for an image or person: pseudonyms,
+    digests of inputs and outputs, tokens of subjects.
     """
     chosen = [(item, moment) for item, moment in zip(records, when, strict=True) if item.kind == INFERENCE]
     for start in range(0, len(chosen), SPANS_A_REQUEST):
@@ -125,9 +126,9 @@ def _facts(item: Record, moment: Moment, context: TraceContext, strict: bool) ->
             found["error.type"] = kind
     for name in ("decision", "guard"):
         found |= {f"cuvil.{name}.{key}": truth for key, truth in sorted(_object(item.fields[f"{name}s"]).items())}
-    for name, tensors in (("input", item.inputs), ("output", item.outputs)):
-        found |= {f"cuvil.{name}.{tensor.name}.digest": tensor.digest for tensor in tensors}
     if not strict:
+        for name, tensors in (("input", item.inputs), ("output", item.outputs)):
+            found |= {f"cuvil.{name}.{tensor.name}.digest": tensor.digest for tensor in tensors}
         if context.pseudonym:
             found["cuvil.pseudonym"] = context.pseudonym
         if item.subject:

@@ -89,8 +89,8 @@ def generate(
 
     ``guards`` are keyed by ``("inputs", NAME)`` and ``("outputs", NAME)``; ``isas`` are the instruction sets to emit
     kernels for, best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its
-    symbols starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md). ``clinical`` is
-    the policy's logic, resolved against the module. ``UnsupportedError`` when an operation has no kernel.
+    symbols starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md).
+    ``clinical`` is the policy's logic, resolved against the module. ``UnsupportedError`` when an operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
         if not lockstep:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from compiler_kernels.stages.backend import ENGINE, GENERATED_SOURCE, IR_L1, IR_L2
 from compiler_kernels.stages.base import Stage, source_digest
-from compiler_kernels.stages.frontend import FROZEN_GRAPH, IR_L0, SOURCE_MODEL
+from compiler_kernels.stages.order import COMPILE_STAGES
 from evidence.budget import BUDGET
 from evidence.equivalence import EQUIVALENCE
 
-STAGES: tuple[Stage, ...] = (
-    SOURCE_MODEL,
-    IR_L0,
-    FROZEN_GRAPH,
-    IR_L1,
-    IR_L2,
-    GENERATED_SOURCE,
-    ENGINE,
-    BUDGET,
-    EQUIVALENCE,
-)
+STAGES: tuple[Stage, ...] = (*COMPILE_STAGES, BUDGET, EQUIVALENCE)
 BY_NAME = {stage.name: stage for stage in STAGES}
 BUILD_PROOF = "build_proof"
 NAMES = (*BY_NAME, BUILD_PROOF)

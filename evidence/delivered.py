@@ -16,6 +16,8 @@ REPORT_SUFFIXES = {
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
 }
+REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
 
 
 class Delivered:
@@ -36,6 +38,11 @@ class Delivered:
         """The reports that are there, by part name."""
         names = {part: self.stem + suffix for part, suffix in REPORT_SUFFIXES.items()}
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
+
+    def attached_names(self) -> list[str]:
+        """Files that go with a report: log and signed result of the rebuilds."""
+        names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
+        return [name for name in names if self.engine.with_name(name).is_file()]
 
     def approval_names(self) -> list[str]:
         """The approvals that are there."""

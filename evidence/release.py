@@ -102,6 +102,8 @@ def release(
         # What was compared is in the signed build proof; other reports speak for themselves.
         said = build.equivalence.verdict if part == "equivalence" else delivered.verdict(part, name)
         draft.parts[part] = Part(name, found.sha3_512, said)
+    for name in delivered.attached_names():
+        draft.add(name, delivered.read(name))
     approvals = listed_approvals(delivered)
     for item in approvals:
         draft.add(item.entry.file, delivered.read(item.entry.file))

@@ -14,13 +14,13 @@ from evidence.verifier.canonical import MalformedError
 from evidence.verifier.digests import digest_bytes
 from evidence.verifier.dsse import read_envelope
 from evidence.verifier.errors import UsageError
-from evidence.verifier.release_statement import ApprovalEntry, Part
+from evidence.verifier.release_statement import MUST_PASS, ApprovalEntry, Part
 
 _REMEDIES = {
     "equivalence": "build again where the target can be executed",
     "sbom": "run `cuvil sbom` first",
     "coverage": "put the report beside the engine, or take it out of the policy's release.demand",
-    "reproducibility": "put the report beside the engine, or take it out of the policy's release.demand",
+    "reproducibility": "run `cuvil reproduce` first",
     "approvals": "run `cuvil approve` for each role",
     "timestamp": "state timestamp.url in the policy or give --timestamp-command",
     "intoto": "report this as a defect",
@@ -62,7 +62,7 @@ def check_demands(
     The approvals are counted here by what they say; the verification of the finished release judges their signatures.
     """
     demanded = list((policy.get("release") or {}).get("demand") or [])
-    present = {name for name, part in parts.items() if name != "equivalence" or part.verdict == "passed"}
+    present = {name for name, part in parts.items() if name not in MUST_PASS or part.verdict == "passed"}
     present |= {"intoto"} | ({"approvals"} if approvals else set()) | ({"timestamp"} if stamped else set())
     missing = [name for name in demanded if name not in present]
     if missing:

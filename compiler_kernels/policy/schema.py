@@ -21,6 +21,7 @@ from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Qua
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
+from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.section import Section
 from compiler_kernels.policy.shapes import SHAPES_DESCRIPTION, Shapes
@@ -64,6 +65,9 @@ class Policy(Section):
     sbom: Sbom | None = Field(default=None, description="Statements in and gates over the bill of materials.")
     audit: Audit | None = Field(default=None, description="What the audit log must record.")
     clauses: Clauses | None = Field(default=None, description="Clauses that a release must answer.")
+    reproducibility: Reproducibility | None = Field(
+        default=None, description="Rebuilds and compilers that must agree before an engine counts as reproducible."
+    )
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
         default=None,
         description="Seconds since 1970-01-01 UTC, the only time in any artefact; it overrides SOURCE_DATE_EPOCH.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ def add_trace(app: typer.Typer) -> None:
     keys_app.command("destroy")(keys_destroy)
     trace_app.add_typer(keys_app, name="keys")
     trace_app.command("lookup")(lookup)
+    trace_app.command("inject")(inject)
     app.add_typer(trace_app, name="trace")
 
 
@@ -74,3 +76,20 @@ def lookup(
     from evidence.sessions.pseudonym import identifiers
 
     command.run(pseudonym, identifiers(study, series, instance, patient), recompute, json)
+
+
+def inject(
+    place: Annotated[
+        Path, typer.Argument(metavar="PLACE", help="A Python file, or a folder of them.", show_default=False)
+    ],
+    write: Annotated[bool, typer.Option("--write", help="Change the files instead of showing the diff.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show a unified diff; what happens without --write.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Bind without pseudonyms, whatever the environment.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Bind the trace of a pipeline to the images it parses: edits around calls of pydicom, as a diff to review."""
+    from cuvil_assets.cli import trace_inject as command
+
+    raise typer.Exit(command.run(place, write, diff, strict, json))

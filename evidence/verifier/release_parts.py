@@ -16,7 +16,7 @@ from evidence.verifier.dsse import read_envelope
 from evidence.verifier.intoto import check_lines
 from evidence.verifier.listing import Listing
 from evidence.verifier.log import check_log_proof
-from evidence.verifier.release_statement import DEMANDS, Part, ReleaseStatement
+from evidence.verifier.release_statement import DEMANDS, MUST_PASS, Part, ReleaseStatement
 from evidence.verifier.report import OK, Checks, Findings
 from evidence.verifier.signers import Moment, SignerKey, trusted_keys
 from evidence.verifier.statement import Statement, read_statement
@@ -183,9 +183,7 @@ class Contents:
             build.equivalence.verdict,
         ):
             raise MalformedError("the equivalence report is not the one of the build proof, or its verdict differs")
-        present = set(found.parts)
-        if equivalence is not None and equivalence.verdict != "passed":
-            present.discard("equivalence")
+        present = {name for name, part in found.parts.items() if name not in MUST_PASS or part.verdict == "passed"}
         present |= {"approvals"} if found.approvals else set()
         present |= {"timestamp"} if self.moment.stamped else set()
         missing = [name for name in found.demanded if name not in present]

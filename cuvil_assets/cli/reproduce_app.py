@@ -1,0 +1,49 @@
+"""Options of ``cuvil reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cuvil_assets.cli.release_app import EngineFile, Json
+
+
+def add_reproduce(app: typer.Typer) -> None:
+    """Add the commands of this module to ``app``."""
+    app.command()(reproduce)
+
+
+def reproduce(
+    engine: EngineFile,
+    rebuilds: Annotated[
+        int | None, typer.Option(metavar="N", help="Rebuilds; as the policy says, or 20.", show_default=False)
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The ONNX model, if this machine's store lacks it.", show_default=False),
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The policy, if this machine's store lacks it.", show_default=False),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="The key folder to sign with; this machine's if absent.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of what is varied.")] = 20261130,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Rebuilds at a time; up to 4 if absent.", show_default=False)
+    ] = None,
+    fresh_caches: Annotated[
+        int, typer.Option(metavar="N", help="Rebuilds that compile the C library again, a minute each.")
+    ] = 1,
+    json: Json = False,
+) -> None:
+    """Build an engine again from its recorded inputs in varied worlds, and compare every byte."""
+    from cuvil_assets.cli import reproduce as command
+
+    command.run(command.Options(engine, rebuilds, model, policy, key, seed, jobs, fresh_caches), json)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from clinical_program import Builder, answers, native_builder, zig_builder
-from random_policies import INPUTS, OUTPUTS, random_policy, random_values
+from wild_policies import INPUTS, OUTPUTS, wild_policy, wild_values
 
 from compiler_kernels.answer import number_json
 from compiler_kernels.policy.schema import Policy
@@ -57,9 +57,9 @@ def shown(answer: Mapping[str, Any]) -> dict[str, Any]:
 def compare(builder: Builder, seed: int, count: int) -> Counter[str]:
     """``count`` vectors of one random policy; how often each outcome came."""
     rng = random.Random(seed)
-    policy = Policy.model_validate(random_policy(rng))
+    policy = Policy.model_validate(wild_policy(rng))
     program = builder.program(policy, INPUTS, OUTPUTS)
-    sets = [(random_values(rng, INPUTS), random_values(rng, OUTPUTS)) for _ in range(count)]
+    sets = [(wild_values(rng, INPUTS), wild_values(rng, OUTPUTS)) for _ in range(count)]
     flags = [rng.choice([*FLAGS]) if rng.random() < 0.15 else 0 for _ in range(count)]
     found = answers(program, builder.folder / "vectors", [[*i.values(), *o.values()] for i, o in sets], flags)
     stated = json.loads(policy.canonical_json())

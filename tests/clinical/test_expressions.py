@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_policies import INPUTS, OUTPUTS, random_policy
+from wild_policies import INPUTS, OUTPUTS, wild_policy
 
 from compiler_kernels.errors import UsageError
 from compiler_kernels.ir.parser import parse_module
@@ -99,7 +99,7 @@ def test_a_policy_with_any_expression_is_read_or_refused_with_its_place(text: st
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_text_of_a_tree_means_the_same(seed: int) -> None:
-    policy = Policy.model_validate(random_policy(random.Random(seed)))
+    policy = Policy.model_validate(wild_policy(random.Random(seed)))
     logic = resolve(policy, INPUTS, OUTPUTS)
     again = policy.model_copy(
         update={

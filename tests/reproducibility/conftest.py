@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rebuild_case import Delivered

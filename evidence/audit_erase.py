@@ -95,9 +95,13 @@ class Vault:
         found = self.find(name)
         return found.token if found else None
 
+    def subject(self, name: str) -> Subject:
+        """The subject called ``name``; its token, key and salt are made when it has none, and durable on return."""
+        return self.find(name) or self._create(name)
+
     def add(self, index: int, name: str, fields: dict[str, Json]) -> Personal:
         """Keep ``fields`` of the subject ``name`` for event ``index``; durable when this returns."""
-        subject = self.find(name) or self._create(name)
+        subject = self.subject(name)
         sealed = subject.seal(index, fields)
         make_folder(self.personal)
         file = self._file(subject.token)
@@ -135,6 +139,11 @@ class Vault:
         if path.exists():
             overwrite(path)
             self._remove(path)
+
+    def shred(self, path: Path) -> None:
+        """Overwrite and remove one further file that is encrypted under a destroyed key."""
+        overwrite(path)
+        self._remove(path)
 
     def forget(self, token: str) -> None:
         """Remove the mark, once the erasure is in the log."""

@@ -16,6 +16,7 @@ REPORT_SUFFIXES = {
     "coverage": ".coverage.json",
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
+    "dataset": ".dataset.json",
 }
 REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
 ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)

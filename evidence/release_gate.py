@@ -25,6 +25,7 @@ _REMEDIES = {
     "sbom": "run `cuvil sbom` first",
     "coverage": "put the report beside the engine, or take it out of the policy's release.demand",
     "reproducibility": "run `cuvil reproduce` first",
+    "dataset": "run `cuvil dataset check --engine`",
     "approvals": "run `cuvil approve` for each role",
     "timestamp": "state timestamp.url in the policy or give --timestamp-command",
     "intoto": "report this as a defect",

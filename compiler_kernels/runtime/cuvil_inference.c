@@ -1,5 +1,6 @@
 /* One inference with the guards of the policy and its clinical logic: load, guard, infer, guard, decide, write. */
 #include "cuvil_npy.h"
+#include "cuvil_session.h"
 
 #include <stdlib.h>
 
@@ -33,9 +34,18 @@ static const char *guard_outputs(const cuvil_engine *engine) {
     return NULL;
 }
 
+extern const cuvil_session_hooks cuvil_sessions __attribute__((weak)); /* no object: the policy has no audit.sessions */
+static int inferred; /* the output buffers hold what the network computed */
+
+/* Before anything is delivered; does nothing where no session is open. */
+static void record(const cuvil_clinical *logic, int failure) {
+    if (&cuvil_sessions) cuvil_sessions.append(logic, failure, inferred);
+}
+
 /* Whether the inference goes on: with a problem and without clinical logic the program ends here. */
 static int goes_on(const cuvil_clinical *logic, int failure, const char *problem) {
     if (!problem) return 1;
+    if (!logic) record(NULL, failure);
     if (!logic && failure == CUVIL_LOCKSTEP) cuvil_fail(CUVIL_REFUSED, "lockstep", "%s; no output was written", problem);
     if (!logic) cuvil_fail(CUVIL_REFUSED, failure == CUVIL_REFUSAL ? NULL : "guard", "%s", problem);
     logic->fail(failure, problem);
@@ -54,6 +64,7 @@ static void infer_and_decide(const cuvil_engine *engine, const cuvil_clinical *l
     cuvil_infer();
     if (!goes_on(logic, CUVIL_LOCKSTEP, cuvil_lockstep_problem())) return; /* else a refusal could be the fault's */
     if (!goes_on(logic, CUVIL_REFUSAL, refusal(engine))) return;
+    inferred = 1;
     if (!goes_on(logic, CUVIL_OUTPUT_GUARD, guard_outputs(engine))) return;
     if (logic) logic->after();
 }
@@ -113,6 +124,7 @@ static void finish(const cuvil_engine *engine, const cuvil_clinical *logic, cons
         put_outputs(engine);
         if (logic) cuvil_put(", \"answer\": ");
         if (logic) cuvil_put_answer(engine, source, files);
+        cuvil_put(cuvil_also);
         cuvil_put("}\n");
     } else if (logic) {
         cuvil_put_answer_lines(engine);
@@ -124,6 +136,7 @@ void cuvil_run(const cuvil_engine *engine, const char *const *input_path, const 
     source = CUVIL_FROM_INFERENCE;
     cuvil_load_inputs(engine, input_path);
     infer_and_decide(engine, logic, input_path);
+    record(logic, CUVIL_NO_FAILURE);
     finish(engine, logic, directory);
 }
 

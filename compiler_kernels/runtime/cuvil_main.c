@@ -1,10 +1,13 @@
 /* The engine as a program: arguments, then load, guard, infer, guard, write. */
 #include "cuvil_npy.h"
 
+#include "cuvil_session.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 static const cuvil_engine *const engine = &cuvil_engine_instance;
+extern const cuvil_session_hooks cuvil_sessions __attribute__((weak)); /* no object: the policy has no audit.sessions */
 
 static const char usage[] =
     "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--threads N] [--isa NAME] [--network-only] [--json]\n"
@@ -25,6 +28,9 @@ static const char usage[] =
     "  --threads N  computes with N threads (1 if not given); the result has the same bits for every N\n"
     "  --isa NAME   uses the kernels for this instruction set instead of the best one the processor supports;\n"
     "               --version lists them\n"
+    "  --session DIR  appends the record of this inference to the archive DIR, if the policy has audit.sessions; with it:\n"
+    "               --subject TOKEN (32 hex digits), --kept (the host keeps the inputs), --traceparent and --tracestate (W3C\n"
+    "               Trace Context; TRACEPARENT and TRACESTATE of the environment if not given)\n"
     "  --self-test  checks the embedded weights and the floating-point unit\n"
     "  --version    prints what was compiled; with --json also the kernel of every step\n"
     "  --json       prints one JSON object on standard output, also for an error\n"
@@ -37,6 +43,8 @@ enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_
 static const char *input_path[CUVIL_MAX_TENSORS], *output_path[CUVIL_MAX_TENSORS];
 static const char *output_directory, *mode_option, *isa_name, *vectors;
 static int input_given, output_given, threads, network_only;
+static cuvil_session_options session;
+static const char *session_option; /* the first option given that needs --session */
 static enum mode mode = MODE_NONE;
 static long bench_runs;
 
@@ -123,6 +131,46 @@ static const char *value_of(const char *option, int count, char **arguments, int
     return arguments[++*at];
 }
 
+/* Whether this argument is an option of sessions, which it then takes. */
+static int take_session_option(int count, char **arguments, int *at) {
+    static const struct { const char *name, **place; } options[] = {
+        {"--session", &session.folder},         {"--subject", &session.subject},
+        {"--traceparent", &session.traceparent}, {"--tracestate", &session.tracestate}};
+    if (!strcmp(arguments[*at], "--kept")) {
+        session.kept = 1;
+        session_option = "--kept";
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        const char *value = value_of(options[i].name, count, arguments, at);
+        if (!value) continue;
+        if (*options[i].place) cuvil_fail(CUVIL_USAGE, NULL, "%s is given twice: give it once", options[i].name);
+        if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "%s is empty: give it a value or leave it out", options[i].name);
+        *options[i].place = value;
+        session_option = options[i].name;
+        return 1;
+    }
+    return 0;
+}
+
+static void check_session(void) {
+    if (!session_option) return;
+    if (mode != MODE_RUN)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference that is recorded: leave out %s", mode_option, session_option);
+    if (!session.folder) cuvil_fail(CUVIL_USAGE, NULL, "%s needs --session: say where the archive is", session_option);
+    if (!&cuvil_sessions)
+        cuvil_fail(CUVIL_USAGE, NULL, "this engine keeps no records: build it with audit.sessions in its policy, or leave out --session");
+    if (network_only) cuvil_fail(CUVIL_USAGE, NULL, "--network-only decides nothing and is not recorded: leave out --session");
+}
+
+static void open_session(void) {
+    if (!session.folder) return;
+    if (!session.traceparent) session.traceparent = getenv("TRACEPARENT");
+    if (!session.tracestate && session.traceparent && session.traceparent[0]) session.tracestate = getenv("TRACESTATE");
+    if (session.subject) session.salt = getenv("CUVIL_SESSION_SALT");
+    cuvil_sessions.open(&session);
+}
+
 static void parse_arguments(int count, char **arguments) {
     const char *value;
     for (int at = 1; at < count; at++)
@@ -158,6 +206,8 @@ static void parse_arguments(int count, char **arguments) {
         } else if ((value = value_of("--isa", count, arguments, &at))) {
             if (isa_name) cuvil_fail(CUVIL_USAGE, NULL, "--isa is given twice: give it once");
             isa_name = value;
+        } else if (take_session_option(count, arguments, &at)) {
+            continue;
         } else if ((value = value_of("--output-dir", count, arguments, &at))) {
             if (output_directory) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is given twice: give it once");
             if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "--output-dir is empty: give the path of a directory");
@@ -183,6 +233,7 @@ static void check_arguments(void) {
     if (threads && !runs) cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference: leave out --threads", mode_option);
     if (isa_name && !runs && mode != MODE_VERSION)
         cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference: leave out --isa", mode_option);
+    check_session();
     if (network_only && mode != MODE_RUN)
         cuvil_fail(CUVIL_USAGE, NULL, "%s writes no output of the network: leave out --network-only", mode_option);
     if (mode == MODE_DECIDE && !engine->clinical)
@@ -215,6 +266,7 @@ int main(int count, char **arguments) {
         if (problem) cuvil_fail(CUVIL_REFUSED, "guard", "%s", problem);
         cuvil_bench(bench_runs);
     }
+    if (mode == MODE_RUN) open_session();
     if (mode == MODE_RUN) cuvil_run(engine, input_path, output_directory, network_only);
     if (mode == MODE_DECIDE && vectors) cuvil_decide_vectors(engine, vectors);
     else if (mode == MODE_DECIDE) cuvil_decide(engine, input_path, output_path, output_directory);

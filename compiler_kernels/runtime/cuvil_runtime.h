@@ -22,6 +22,7 @@ enum { CUVIL_DONE = 0, CUVIL_FAILED = 1, CUVIL_USAGE = 2, CUVIL_REFUSED = 3, CUV
 #define CUVIL_BENCH_MAX 100000  /* samples kept by --bench, hence its largest N */
 
 /* ---- cuvil_text.c: standard output, JSON and the one-sentence error ---- */
+extern char cuvil_also[256]; /* further members of that object, such as `, "session": {...}`; empty by default */
 extern int cuvil_json; /* --json was given: results, and errors too, are one JSON object on standard output */
 void cuvil_put(const char *text);
 #if defined(__GNUC__)
@@ -36,6 +37,8 @@ void cuvil_capture_end(void);
 void cuvil_flush(void); /* exit 2 when standard output cannot be written */
 /* "(1, 1, 28, 28)" as NumPy prints it, into a buffer of at least 256 bytes; returns the buffer. */
 char *cuvil_shape_text(char *buffer, const long *shape, int rank);
+/* Writes before and the decimal digits of value, at most 20, without a NUL; returns the number of bytes. */
+int cuvil_decimal(char *text, uint64_t value, const char *before);
 /* Prints "error: SENTENCE" on standard error (and the JSON object when asked) and exits with code. check is the stable
  * name of a failed verification, or NULL. */
 #if defined(__GNUC__)
@@ -65,6 +68,12 @@ typedef struct {
 void cuvil_sha3_init(cuvil_sha3 *hash);
 void cuvil_sha3_update(cuvil_sha3 *hash, const void *data, size_t size);
 void cuvil_sha3_hex(cuvil_sha3 *hash, char hex[129]); /* finishes; lower case, NUL-terminated */
+void cuvil_keccak(uint64_t state[25]);                /* Keccak-f[1600] */
+
+/* ---- cuvil_digest.c: call cuvil_require_cpu first ---- */
+#define CUVIL_SALT_BYTES 32
+/* Hex of the digest of an input or output (docs/sessions.md), under a salt of CUVIL_SALT_BYTES or NULL. */
+void cuvil_tensor_digest(const cuvil_tensor *tensor, const void *values, const unsigned char *salt, char hex[129]);
 
 /* ---- cuvil_types.c ---- */
 typedef struct {

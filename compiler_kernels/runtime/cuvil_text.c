@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 int cuvil_json = 0;
+char cuvil_also[256];
 
 static char pending[8192];
 static size_t pending_size = 0;
@@ -136,6 +137,16 @@ void cuvil_put_shape(const long *shape, int rank, const char *open, const char *
     cuvil_put(close);
 }
 
+int cuvil_decimal(char *text, uint64_t value, const char *before) {
+    char digits[20];
+    int count = 0, size = (int)strlen(before);
+    memcpy(text, before, (size_t)size);
+    do digits[count++] = (char)('0' + value % 10);
+    while (value /= 10);
+    while (count > 0) text[size++] = digits[--count];
+    return size;
+}
+
 char *cuvil_shape_text(char *buffer, const long *shape, int rank) {
     size_t used = 1;
     buffer[0] = '(';
@@ -165,6 +176,7 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) 
             if (failure_guard) cuvil_put_json_string(failure_guard);
             else cuvil_put("null");
         }
+        cuvil_put(cuvil_also);
         cuvil_put("}\n");
         cuvil_flush();
     }

@@ -23,6 +23,7 @@ from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
 from compiler_kernels.passes.skip_unselected import SkipUnselected
 from compiler_kernels.policy import Policy, policy_from_json
+from compiler_kernels.policy.audit import Sessions
 from compiler_kernels.policy.logic import resolve, tensors_of
 from compiler_kernels.proofs.access import prove_accesses
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
@@ -104,17 +105,24 @@ def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 
 
-def guards_of(policy: Policy) -> dict[str, Guard]:
+def guards_of(policy: Policy) -> dict[tuple[str, str], Guard]:
+    """By ``("inputs", NAME)`` and ``("outputs", NAME)``: an input and an output may share a name."""
     found = {}
-    for name, tensor in [*policy.inputs.items(), *policy.outputs.items()]:
-        low, high = tensor.range if tensor.range is not None else (None, None)
-        found[name] = Guard(tensor.finite, low, high)
+    for space, tensors in (("inputs", policy.inputs), ("outputs", policy.outputs)):
+        for name, tensor in tensors.items():
+            low, high = tensor.range if tensor.range is not None else (None, None)
+            found[space, name] = Guard(tensor.finite, low, high)
     return found
 
 
 def clinical_of(policy: Policy, module: Module) -> Clinical:
     """The clinical logic of ``policy`` for ``module`` (L0 or frozen), which ``check_against`` has accepted."""
     return Clinical(resolve(policy, *tensors_of(module)), policy.coverage is not None and policy.coverage.probes)
+
+
+def sessions_of(policy: Policy) -> Sessions | None:
+    """How the engine keeps records of inferences, or ``None`` (docs/sessions.md)."""
+    return policy.audit.sessions if policy.audit else None
 
 
 def wants_lockstep(policy: Policy) -> bool:
@@ -138,7 +146,16 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     isas = VARIANTS[target.machine]
     lockstep = wants_lockstep(policy)
     clinical = clinical_of(policy, parse_module(inputs["frozen_graph/frozen_graph.txt"].text))
-    program = generate(module, store, identity, guards_of(policy), isas=isas, lockstep=lockstep, clinical=clinical)
+    program = generate(
+        module,
+        store,
+        identity,
+        guards_of(policy),
+        isas=isas,
+        lockstep=lockstep,
+        clinical=clinical,
+        sessions=sessions_of(policy),
+    )
     media = {"c": C_SOURCE, "json": JSON}
     artifacts = tuple(
         Artifact(name, data, media.get(name.rpartition(".")[2], "application/octet-stream"))

@@ -10,6 +10,7 @@ from typing import Any
 from evidence.verifier.approvals import check_approvals, check_separation
 from evidence.verifier.build import proof_name
 from evidence.verifier.canonical import Json, MalformedError, expect_map, strict_json
+from evidence.verifier.dataset import check_dataset
 from evidence.verifier.deployed import check_device
 from evidence.verifier.deployment import DEPLOYMENT_SUFFIX, Deployment
 from evidence.verifier.dsse import read_envelope
@@ -176,9 +177,11 @@ class Contents:
         for name, part in found.parts.items():
             if part.verdict == "failed":
                 raise MalformedError(f"the verdict of {name} ({part.file}) is failed")
-        for name in ("coverage", "reproducibility"):
+        for name in ("coverage", "reproducibility", "dataset"):
             if name in found.parts:
                 self._verdict(found.parts[name])
+        if "dataset" in found.parts:
+            check_dataset(self.read(found.parts["dataset"].file), policy, self.root)
         equivalence = found.parts.get("equivalence")
         if equivalence is not None and (equivalence.sha3_512, equivalence.verdict) != (
             build.equivalence.report,

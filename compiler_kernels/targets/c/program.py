@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from compiler_kernels.ir.extents import SUFFIX, extents_name
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
+from compiler_kernels.policy.audit import Sessions
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
 from compiler_kernels.targets.c.includes import include
@@ -79,31 +80,47 @@ def generate(
     module: Module,
     store: WeightStore,
     identity: Identity,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
     prefix: str = "cuvil",
     isas: Sequence[Isa] = (SCALAR,),
     lockstep: bool = False,
     clinical: Clinical | None = None,
+    sessions: Sessions | None = None,
 ) -> Program:
     """Generate the C program of an L2 ``module``; every external symbol starts with ``prefix``.
 
-    ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
-    best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its symbols
-    starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md). ``clinical`` is
-    the policy's logic, resolved against the module. ``UnsupportedError`` when an operation has no kernel.
+    ``guards`` are keyed by ``("inputs", NAME)`` and ``("outputs", NAME)``; ``isas`` are the instruction sets to emit
+    kernels for, best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its
+    symbols starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md).
+    ``clinical`` is the policy's logic, resolved against the module. ``sessions`` has the program keep records of
+    inferences (docs/sessions.md). ``UnsupportedError`` when an operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
-        if not lockstep:
-            return _generate(module, store, identity, guards or {}, prefix, isas, clinical)
-        second = _generate(module, store, identity, {}, f"{prefix}_checker", (CHECKER,), None)
-        return _joined(_generate(module, store, identity, guards or {}, prefix, isas, clinical, second), second)
+        second = _generate(module, store, identity, {}, f"{prefix}_checker", (CHECKER,), None) if lockstep else None
+        program = _generate(module, store, identity, guards or {}, prefix, isas, clinical, second)
+        program = _joined(program, second) if second else program
+    return _recording(program, sessions) if sessions else program
+
+
+def _recording(program: Program, sessions: Sessions) -> Program:
+    """``program`` with the table that makes the linker take the runtime's session hook in."""
+    lines = [
+        "",
+        "/* audit.sessions of the policy: the program can record every inference (docs/sessions.md). */",
+        '#include "cuvil_session.h"',
+        _hidden("const cuvil_session_hooks cuvil_sessions = {"),
+        f"    {c_string(sessions.inputs)}, {int(sessions.sync)}, cuvil_session_open, cuvil_session_append,",
+        "};",
+    ]
+    text = program.files["engine.c"] + ("\n".join(lines) + "\n").encode()
+    return replace(program, files={**program.files, "engine.c": text})
 
 
 def _generate(
     module: Module,
     store: WeightStore,
     identity: Identity,
-    guards: Mapping[str, Guard],
+    guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     isas: Sequence[Isa],
     clinical: Clinical | None,
@@ -390,7 +407,7 @@ def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str, axes: str)
 def _description(
     main: Graph,
     identity: Identity,
-    guards: Mapping[str, Guard],
+    guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     weights: bytes,
     arena: int,
@@ -407,7 +424,7 @@ def _description(
             _tensor(
                 name,
                 room(t),
-                guards.get(name, Guard()),
+                guards.get((f"{short}puts", name), Guard()),
                 extents.get(name) or extents_of(short, prefix, n, t),
                 axes_of(short, prefix, n, t),
             )

@@ -252,6 +252,23 @@ def sbom(
 
 
 @app.command()
+def coverage(
+    engine: EngineFile,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir", metavar="DIR", help="Where the files go; beside the engine if absent.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Generate test vectors for an engine's clinical logic, run them, and report what they cover."""
+    from cuvil_assets.cli import coverage as command
+
+    raise typer.Exit(command.run(engine, output_dir, json))
+
+
+@app.command()
 def gap(
     place: Annotated[
         Path | None,

@@ -19,11 +19,9 @@ Made = tuple[dict[tuple[str, int], Array], int, str]
 
 
 def failing_worlds(
-    logic: Logic, guards: Mapping[str, Bounds], base: Mapping[tuple[str, int], Array] | None
+    logic: Logic, guards: Mapping[str, Bounds], base: Mapping[tuple[str, int], Array]
 ) -> Iterator[Made]:
-    """``(world, flags, purpose)`` made from a world without a failure; nothing if there is none."""
-    if base is None:
-        return
+    """``(world, flags, purpose)`` made from the world ``base``."""
     for flag, words in PRETENDED.items():
         yield dict(base), flag, words
     for tensor in logic.tensors:

@@ -289,6 +289,20 @@ class Numbers:
         return None
 
 
+class Divided(Numbers):
+    """Numbers whose quotients may be anything: ``divisors`` are the divisors, to be made zero."""
+
+    def __init__(self, logic: Logic, guards: Mapping[str, Bounds], cells: Cells) -> None:
+        self.divisors: list[Term] = []
+        super().__init__(logic, guards, cells)
+
+    def arithmetic(self, sign: str, left: Term, right: Term) -> Term:
+        if sign != "/":
+            return super().arithmetic(sign, left, right)
+        self.divisors.append(right)
+        return self.variable("quotient")
+
+
 class _Fractions:
     """The numbers k / n as binary64 has them, by k."""
 

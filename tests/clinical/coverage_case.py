@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from random_policies import INPUTS, OUTPUTS
 
 from compiler_kernels.policy.load import load_policy
 from compiler_kernels.policy.logic import resolve
 from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.policy.schema import Policy
-from evidence.coverage.grids import Bounds
 
 TWELVE = """\
 version: 1
@@ -54,10 +51,3 @@ coverage: {}
 def logic_of(text: str) -> tuple[Policy, Logic]:
     policy = load_policy(text, "policy.yaml")
     return policy, resolve(policy, INPUTS, OUTPUTS)
-
-
-def bounds_of(policy: Policy) -> dict[str, Bounds]:
-    return {
-        name: Bounds(guard.finite, *(guard.range or (-math.inf, math.inf)))
-        for name, guard in [*policy.inputs.items(), *policy.outputs.items()]
-    }

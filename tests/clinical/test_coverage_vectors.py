@@ -17,13 +17,13 @@ from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.policy.schema import Policy
 from evidence.coverage.finder import Finder
 from evidence.coverage.goals import coverage_goals, reached
-from evidence.coverage.grids import Grid
+from evidence.coverage.grids import Grid, policy_bounds
 from evidence.coverage.mcdc import Record
 
 
 def _searched(policy: Policy, logic: Logic) -> Finder:
     """The search, after a check that its vectors reach all that it does not call infeasible or open."""
-    finder = Finder(logic, case.bounds_of(policy))
+    finder = Finder(logic, policy_bounds(policy))
     found = finder.search()
     records: dict[str, list[Record]] = {name: [] for name in finder.nodes}
     for vector in found.vectors:

@@ -56,7 +56,9 @@ def execute(engine: bytes, prefix: Sequence[str], vectors: bytes, most_records: 
         try:
             done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            raise VerificationFailed("coverage-run", f"the engine took over {TIMEOUT_SECONDS} s for its vectors") from None
+            raise VerificationFailed(
+                "coverage-run", f"the engine took over {TIMEOUT_SECONDS} s for its vectors"
+            ) from None
         if done.returncode != 0:
             words = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
             raise VerificationFailed("coverage-run", f"the engine did not run its vectors: {words}")

@@ -21,8 +21,8 @@ from evidence.coverage.failures import failing_worlds
 from evidence.coverage.flow import Flow, Traced
 from evidence.coverage.goals import Goal, boundary_goals, coverage_goals, reached
 from evidence.coverage.grids import Bounds
-from evidence.coverage.mcdc import Record
 from evidence.coverage.intervals import Intervals
+from evidence.coverage.mcdc import Record
 from evidence.coverage.numbers import Divided, Numbers, Term, rational
 from evidence.coverage.relaxed import Relaxed
 
@@ -83,7 +83,9 @@ class Finder:
 
     def base(self) -> WorldArrays:
         """A world that goes as far as any: without a failure, else past the guards before the inference, else any."""
-        failures = {self.evaluator.decide(v.world).failure: v.world for v in reversed(self.found.vectors) if not v.flags}
+        failures = {
+            self.evaluator.decide(v.world).failure: v.world for v in reversed(self.found.vectors) if not v.flags
+        }
         early = {name.replace("safety_guard:", "", 1) for name in self.early}
         late = [w for f, w in failures.items() if f is not None and f.removeprefix("safety_guard:") not in early]
         anything = self.cells.world(dict.fromkeys(self.real.numbers.groups, 0.0), self.guards)
@@ -98,7 +100,7 @@ class Finder:
                 self.add(Vector(side.world(self.guards), 0, "a divisor is zero"))
 
     def unreachable(self, failure: str) -> str | None:
-        """Why no inference can end with ``failure`` (``safety_guard:NAME`` for a guard with its own fallback), if so."""
+        """Why no inference can end with ``failure`` (``safety_guard:NAME``: a guard with its own fallback), if so."""
         if failure.startswith("safety_guard"):
             _, _, own = failure.partition(":")
             guards = [g for g in self.logic.guards if (g.name == own if own else not self.own_fallback(g))]

@@ -44,11 +44,11 @@ def make_coverage(
     stem: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Made:
-    """Coverage of ``engine``, which ``statement`` (a build proof's) is about; ``find`` gives the artefacts of its build.
+    """Coverage of ``engine``, which ``statement`` (a build proof's) is about; ``find`` gives artefacts of its build.
 
     Raises ``RefusedError`` when the policy has no section ``coverage`` with probes or an artefact is gone,
-    ``UnsupportedError`` for open sizes or a target that cannot run here, ``VerificationFailed`` when the engine or a tool
-    of the recount does.
+    ``UnsupportedError`` for open sizes or a target that cannot run here, ``VerificationFailed`` when the engine or a
+    tool of the recount fails.
     """
     artefacts = _Artefacts(statement, find)
     policy = policy_from_json(artefacts.read("source_model", "policy.json"))
@@ -75,11 +75,19 @@ def make_coverage(
     second = _recounted(artefacts.read("generated_source", "clinical.c").decode(), finder, executed)
     archive = gzip.compress(encoded, 9, mtime=0)
     head = {
-        "engine": {"name": statement.subject, "sha256": statement.subject_digests["sha256"], "target": statement.target},
+        "engine": {
+            "name": statement.subject,
+            "sha256": statement.subject_digests["sha256"],
+            "target": statement.target,
+        },
         "model": policy.model.name,
         "model_version": policy.model.version,
         "config_digest": probes["config_digest"],
-        "archive": {"file": f"{stem}.coverage.vectors.gz", "sha3_512": sha3_512_hex(archive), "vectors": len(found.vectors)},
+        "archive": {
+            "file": f"{stem}.coverage.vectors.gz",
+            "sha3_512": sha3_512_hex(archive),
+            "vectors": len(found.vectors),
+        },
     }
     report = make_report(head, probes["probes"], policy.coverage, finder, executed, second)
     data = (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode()
@@ -110,5 +118,7 @@ class _Artefacts:
         digests: Sequence[str] = [a.sha3_512 for a in record.artifacts if a.name == name] if record else []
         data = self.find(digests[0]) if digests else None
         if data is None:
-            raise RefusedError(f"{stage}/{name} of this engine is not in the store of this machine; build it again here")
+            raise RefusedError(
+                f"{stage}/{name} of this engine is not in the store of this machine; build it again here"
+            )
         return data

@@ -41,11 +41,11 @@ def coverage_page(report: Row) -> bytes:
     title = f"Coverage of {report['engine']['name']}"
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="muted">{escape(report["model"])} {escape(report["model_version"])}, {escape(report["engine"]["target"])}, '
-        f"SHA-256 <code>{escape(report['engine']['sha256'])}</code></p>",
+        f'<p class="muted">{escape(report["model"])} {escape(report["model_version"])}, '
+        f"{escape(report['engine']['target'])}, SHA-256 <code>{escape(report['engine']['sha256'])}</code></p>",
         f'<p><span class="verdict {report["verdict"]}">{report["verdict"]}</span>: {escape(report["sentence"])}</p>',
-        "<p>Structural coverage of the clinical logic, as additional evidence of unit verification. Figures are percentages "
-        "of what is feasible; what is infeasible is proved, and what is open is neither covered nor proved.</p>",
+        "<p>Structural coverage of the clinical logic, as additional evidence of unit verification. Figures are "
+        "percentages of what is feasible; what is infeasible is proved, what is open neither covered nor proved.</p>",
         "<h2>Totals</h2>",
         _totals(report),
         "<h2>Decisions, guards, fallbacks</h2>",
@@ -70,7 +70,7 @@ def coverage_page(report: Row) -> bytes:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(
-            f'<{tag}{" class=n" if place in numbers else ""}>{cell}</{tag}>' for place, cell in enumerate(row)
+            f"<{tag}{' class=n' if place in numbers else ''}>{cell}</{tag}>" for place, cell in enumerate(row)
         )
 
     lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
@@ -176,7 +176,9 @@ def _recount(recount: Row) -> str:
         )
         for row in recount["decisions"]
     ]
-    words = f"<p>Independence pairs by condition, counted from <code>clinical.c</code> by {escape(recount['tool'])}.</p>"
+    words = (
+        f"<p>Independence pairs by condition, counted from <code>clinical.c</code> by {escape(recount['tool'])}.</p>"
+    )
     return words + _table(("decision", "probes", "clang", ""), rows)
 
 

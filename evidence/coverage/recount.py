@@ -1,9 +1,9 @@
 """MC/DC of the same ``clinical.c`` as clang counts it: a second implementation, from source to figures.
 
 clang instruments the file itself (``-fcoverage-mcdc``); the vectors run through a small host written here, which has no
-network and takes broken tensor guards from the engine's answers. ``llvm-cov export`` then says for every decision of two
-conditions or more which of them have an independence pair. Decisions of one condition have no record there (LLVM issue
-109930): their outcomes are what branch coverage counts.
+network and takes broken tensor guards from the engine's answers. ``llvm-cov export`` then says for every decision of
+two conditions or more which of them have an independence pair. Decisions of one condition have no record there (LLVM
+issue 109930): their outcomes are what branch coverage counts.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def version() -> str:
 def recount(jobs: Sequence[Counted]) -> list[dict[str, list[bool]]]:
     """For each job, by C function: whether each condition of its decision has an independence pair, as clang counts.
 
-    Functions whose decision has one condition are absent. All jobs are compiled and run together, so each needs a prefix of
-    its own. ``VerificationFailed`` when a tool fails.
+    Functions whose decision has one condition are absent. All jobs are compiled and run together, so each needs a
+    prefix of its own. ``VerificationFailed`` when a tool fails.
     """
     with tempfile.TemporaryDirectory(prefix="cuvil-recount-") as name:
         folder = Path(name)
@@ -152,7 +152,8 @@ def _host(job: Counted) -> str:
             *lines,
             f"extern const cuvil_clinical {name}_clinical_logic;",
             f"const cuvil_engine {name}_engine_instance = {{",
-            "    .inputs = inputs, .outputs = outputs, .input_buffers = inputs_buffers, .output_buffers = outputs_buffers,",
+            "    .inputs = inputs, .input_buffers = inputs_buffers,",
+            "    .outputs = outputs, .output_buffers = outputs_buffers,",
             "    .input_count = sizeof inputs / sizeof *inputs, .output_count = sizeof outputs / sizeof *outputs,",
             f"    .clinical = &{name}_clinical_logic,",
             "};",

@@ -107,8 +107,8 @@ class Relaxed(Numbers):
         for other, areas in self.areas.items():
             for area in areas:
                 self.weighed(region, other, area)
-        for other, ranks in self.ranks.items():
-            for rank, value in list(ranks.items()):
+        for other, known in self.ranks.items():
+            for rank, value in list(known.items()):
                 self.shared_sum(region, other, rank, value)
         return made
 

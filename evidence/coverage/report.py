@@ -1,4 +1,4 @@
-"""The report ``STEM.coverage.json`` (``cuvil-coverage/1``): figures from the engine's own records (docs/coverage.md)."""
+"""The report ``STEM.coverage.json`` (``cuvil-coverage/1``): figures from the engine's own records."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def _row(row: Row, found: DecisionCoverage, finder: Finder) -> Row:
     decides = row["tree"] is not None
     name = row["id"]
     made: Row = {
-        key: row[key] for key in ("number", "id", "kind", "name", "text", "requirements", "clauses", "function", "lines")
+        key: row[key]
+        for key in ("number", "id", "kind", "name", "text", "requirements", "clauses", "function", "lines")
     }
     made["hits"] = found.hits
     made["reached"] = _item(found.hits > 0, *_unreached(row, finder))
@@ -217,7 +218,7 @@ def _requirements(rows: Sequence[Row], executed: Executed, probes: Sequence[Row]
 
 
 def _vectors(finder: Finder, executed: Executed, probes: Sequence[Row]) -> list[Row]:
-    """Every vector: what it was made for, how the engine ended, which probes it passed, which requirements those have."""
+    """Every vector: what it was made for, how the engine ended, which probes it passed, with their requirements."""
     by_number = {row["number"]: row for row in probes}
     found = []
     for number, (vector, answer, records) in enumerate(

@@ -393,8 +393,8 @@ class _Expression:
     count: int = 0
 
     def probed(self, condition: Condition, indent: str = "", negated: bool = False) -> str:
-        """``indent``: one operand a line. Negations stand before atomic conditions alone, by De Morgan's laws, which keep
-        what is evaluated and in which order: clang counts MC/DC of no decision with ``!(a && b)`` in it."""
+        """``indent``: one operand a line. Negations stand before atomic conditions alone, by De Morgan's laws, which
+        keep what is evaluated and in which order: clang counts no MC/DC of a decision with ``!(a && b)`` in it."""
         between = f"\n{indent}" if indent else " "
         match condition:
             case And(operands) | Or(operands):

@@ -7,6 +7,7 @@ inputs, being no images, do not.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -90,7 +91,16 @@ class Decisions:
         dtypes = {name: dtype for name, (_, dtype) in tensors.items()}
         # numbers without a range are drawn as probabilities are: what thresholds are made for
         bounds = {name: ranges.get(name) or ((0.0, 1.0) if "float" in dtypes[name] else None) for name in tensors}
-        return make_inputs(shapes, bounds, count, seed=20261201 + len(kind), dtypes=dtypes)
+        made = make_inputs(shapes, bounds, count, seed=20261201 + len(kind), dtypes=dtypes)
+        numbers = _numbers(self.policy)
+        for index, one in enumerate(made if kind == "outputs" else ()):
+            for name, values in one.items():
+                if values.dtype.kind == "f" and values.ndim and index % 4 == 1:  # distributions, as softmax gives them
+                    total = values.sum(axis=-1, keepdims=True, dtype=np.float64)
+                    one[name] = (values / np.where(total == 0, 1.0, total)).astype(values.dtype)
+                if values.dtype.kind == "f" and numbers and index % 4 == 3:  # a number of the policy, to the bit
+                    one[name] = np.full(values.shape, numbers[index // 4 % len(numbers)]).astype(values.dtype)
+        return made
 
     def _compare(
         self, got: dict[str, Json], inputs: Mapping[str, Array], outputs: Mapping[str, Array], how: str
@@ -123,6 +133,16 @@ class Decisions:
             "first_difference": self.first,
             "outcomes": {name: self.outcomes[name] for name in sorted(self.outcomes)},
         }
+
+
+def _numbers(policy: Mapping[str, Any]) -> list[float]:
+    """Numbers that the policy compares with: thresholds, and decimals in its texts."""
+    texts = [q["value"] for q in policy.get("quantities", {}).values()]
+    texts += [d["when"] for d in policy.get("decisions", {}).values()]
+    texts += [g["require"] for g in (policy.get("safety") or {}).get("guards", {}).values()]
+    found = {float(t["value"]) for t in policy.get("thresholds", {}).values()}
+    found |= {float(number) for text in texts for number in re.findall(r"(?<![\w.])\d*\.\d+", text)}
+    return sorted(value for value in found if abs(value) < 1e30)
 
 
 def _of_evaluator(found: Found) -> dict[str, Json]:

@@ -9,6 +9,7 @@ import typer
 
 from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
+from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.reproduce_app import add_reproduce
@@ -32,6 +33,7 @@ add_audit(app)
 add_session(app)
 add_trace(app)
 add_change(app)
+add_dataset(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]

@@ -17,6 +17,7 @@ from evidence.verifier.dsse import read_envelope
 from evidence.verifier.intoto import check_lines
 from evidence.verifier.listing import Listing
 from evidence.verifier.log import check_log_proof
+from evidence.verifier.rebuilds import check_rebuilds
 from evidence.verifier.release_statement import DEMANDS, MUST_PASS, Part, ReleaseStatement
 from evidence.verifier.report import OK, Checks, Findings
 from evidence.verifier.signers import Moment, SignerKey, trusted_keys
@@ -65,6 +66,7 @@ class Contents:
             approvals = find.run("approvals", partial(check_approvals, self, policy))
             if approvals is not None:
                 find.run("approval-separation", partial(check_separation, approvals))
+            find.run("rebuilds", partial(check_rebuilds, self, policy))
         find.run("sbom", self._sbom)
         find.run("intoto", partial(check_lines, self))
         find.run("log-inclusion", partial(check_log_proof, self))

@@ -28,6 +28,7 @@ __attribute__((weak, visibility("hidden"))) void cuvil_session_append(const cuvi
 
 typedef struct {
     const char *inputs; /* "digest" or "keep", as the policy says */
+    int required;       /* whether an inference without a session is refused */
     int sync;           /* whether a record is synced to the disk before the outputs appear */
     void (*open)(const cuvil_session_options *options);
     void (*begin)(void);

@@ -17,7 +17,7 @@ from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.text import print_module
 from compiler_kernels.ir.weights import WeightStore
-from compiler_kernels.policy import Policy, check_against, load_policy, merge_pins
+from compiler_kernels.policy import Policy, PolicyMisfit, check_against, load_policy, merge_pins
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.stages.backend import (
@@ -81,7 +81,12 @@ def freeze_model(
         bounds=chosen.bounds(),
         random_seed=chosen.random_seed,
     )
-    check_against(chosen, module)
+    try:
+        check_against(chosen, module)
+    except PolicyMisfit as error:
+        if isinstance(policy, Policy) or policy is None:
+            raise
+        raise error.placed(Path(policy).read_bytes(), str(policy)) from None
     frozen, _ = freeze(module, store, chosen.numerics)
     return Frozen(frozen, store, chosen, pins)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from compiler_kernels.doors import source_path
 from compiler_kernels.errors import CuvilError, UsageError, VerificationFailed
+from compiler_kernels.policy import PolicyMisfit
 from compiler_kernels.stage import Json, StageResult
 from cuvil_assets import audit, chain
 from cuvil_assets.delivery import Content, check_output, deliver, planned
@@ -80,6 +81,8 @@ def build(options: BuildOptions, listener: Listener | None = None, verbose: bool
         deliver(contents)
     except (CuvilError, VerifierError) as error:
         audit.build_failed(home.root, request, error)
+        if isinstance(error, PolicyMisfit):
+            raise error.placed(options.policy.read_bytes(), str(options.policy)) from None
         raise
     stages_cpu = sum(item.cpu_seconds for item in results.values())
     facts: dict[str, Json] = {

@@ -8,6 +8,7 @@ from evidence.verifier.build import proof_name
 from evidence.verifier.canonical import MalformedError, expect_map, strict_json
 from evidence.verifier.errors import UsageError
 from evidence.verifier.files import read_small
+from evidence.verifier.rebuilds import REBUILD_MARK
 
 # Reports of a build by part name; the suffix follows the engine's stem.
 REPORT_SUFFIXES = {
@@ -15,6 +16,7 @@ REPORT_SUFFIXES = {
     "coverage": ".coverage.json",
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
+    "dataset": ".dataset.json",
 }
 REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
 ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
@@ -47,6 +49,10 @@ class Delivered:
     def approval_names(self) -> list[str]:
         """The approvals that are there."""
         return sorted(path.name for path in self.engine.parent.glob(f"{self.stem}.approval-*.json"))
+
+    def rebuild_names(self) -> list[str]:
+        """The attestations of rebuilders that are there."""
+        return sorted(path.name for path in self.engine.parent.glob(f"{self.stem}{REBUILD_MARK}*.json"))
 
     def licences(self) -> dict[str, bytes]:
         """Licence texts beside the engine (``licences/*.txt``, which `cuvil sbom` writes), by relative name."""

@@ -18,6 +18,7 @@ from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Quantities, Safety, Thresholds
+from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
@@ -55,6 +56,9 @@ class Policy(Section):
     safety: Safety | None = Field(default=None, description="Lockstep and conditions that must hold.")
     fallbacks: Fallbacks | None = Field(default=None, description="What the engine answers when it cannot decide.")
     coverage: Coverage | None = Field(default=None, description="Probes, and the structural coverage to reach.")
+    dataset: Dataset | None = Field(
+        default=None, description="Training, tuning and test set by digest, which must be disjoint."
+    )
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")

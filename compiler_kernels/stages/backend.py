@@ -105,11 +105,13 @@ def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 
 
-def guards_of(policy: Policy) -> dict[str, Guard]:
+def guards_of(policy: Policy) -> dict[tuple[str, str], Guard]:
+    """By ``("inputs", NAME)`` and ``("outputs", NAME)``: an input and an output may share a name."""
     found = {}
-    for name, tensor in [*policy.inputs.items(), *policy.outputs.items()]:
-        low, high = tensor.range if tensor.range is not None else (None, None)
-        found[name] = Guard(tensor.finite, low, high)
+    for space, tensors in (("inputs", policy.inputs), ("outputs", policy.outputs)):
+        for name, tensor in tensors.items():
+            low, high = tensor.range if tensor.range is not None else (None, None)
+            found[space, name] = Guard(tensor.finite, low, high)
     return found
 
 

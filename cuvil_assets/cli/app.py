@@ -9,6 +9,7 @@ import typer
 
 from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
+from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.reproduce_app import add_reproduce
@@ -32,6 +33,7 @@ add_audit(app)
 add_session(app)
 add_trace(app)
 add_change(app)
+add_dataset(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -189,6 +191,44 @@ def explain(
     from cuvil_assets.cli import explain as command
 
     command.run(engine, ir, node, json)
+
+
+@app.command()
+def certificate(
+    engine: EngineFile,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FILE.npy", help="An input; NAME is needed when the engine has several."),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OUTPUT[0,1]>=0.5", help="A decision to certify; without index, for every element."),
+    ] = None,
+    argmax: Annotated[
+        list[str] | None, typer.Option(metavar="OUTPUT", help="Certify the largest class (last axis) of every row.")
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Bounds of every layer too; runs the reference, which is slow.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the certificate as JSON.", show_default=False)
+    ] = None,
+    bounds: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the bound of every element, NAME.bound.npy.", show_default=False),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the layers as PNG (needs matplotlib).", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Bound what rounding did to one inference, and certify decisions; ends with 1 when one is not certified."""
+    from cuvil_assets.cli import certificate as command
+
+    raise typer.Exit(
+        command.run(engine, input or [], threshold or [], argmax or [], layers, output, bounds, picture, json)
+    )
 
 
 @app.command()

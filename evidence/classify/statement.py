@@ -7,7 +7,7 @@ is signed like an approval, with the person's SM2 and P-384 keys.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,28 +17,15 @@ from compiler_kernels.stage import Json
 from evidence.classify.build import Build
 from evidence.classify.compare import Proposal
 from evidence.classify.rules import FIELDS
+from evidence.signed_word import check_keys, person_name
 from evidence.signing_keys import SigningKeys, created_now, sign
 from evidence.verifier.canonical import MalformedError, expect_map, expect_object
 from evidence.verifier.canonical import expect_text as text
 from evidence.verifier.digests import digest_file
-from evidence.verifier.dsse import PAYLOAD_TYPE, read_envelope
 from evidence.verifier.errors import VerificationFailed
-from evidence.verifier.release_statement import ROLES
-from evidence.verifier.signers import (
-    LABELS,
-    Moment,
-    SignerKey,
-    check_algorithms,
-    check_used,
-    find_keys,
-    judge,
-    read_material,
-    stated_time,
-)
-from evidence.verifier.signing import REQUIRED_ALGORITHMS
-from evidence.verifier.subjects import Subject, encode_statement, read_subjects, subject_of
+from evidence.verifier.subjects import Subject, encode_statement, subject_of
 from evidence.verifier.trust import TrustRoot
-from evidence.verifier.x509 import DOCUMENT_SIGNING
+from evidence.verifier.word import read_word
 
 CLASSIFICATION_TYPE: Final = "https://cuvil.dev/classification/v1"
 _KEYS: Final = ("proposal", "field", "reason", "person", "created", "created_source")
@@ -69,16 +56,13 @@ def confirm(
     Raises ``UsageError`` for an unknown field, another field without a reason, an empty person, or keys that are not
     one SM2 and one P-384 key.
     """
-    person, reason = person.strip(), reason.strip()
-    if not person or not person.isprintable():
-        raise UsageError("--person is empty or not printable; give the name the keyring has for this key")
+    person, reason = person_name(person), reason.strip()
     chosen = field or proposal.field
     if chosen not in FIELDS:
         raise UsageError(f"--field {field!r} is not one of {', '.join(FIELDS)}; choose one")
     if chosen != proposal.field and not reason:
         raise UsageError(f"--field {chosen} is not the proposed {proposal.field}; say why with --reason")
-    if tuple(item.algorithm for item in keys.signers) != REQUIRED_ALGORITHMS:
-        raise UsageError("a confirmation needs the person's SM2 and P-384 keys; give a key folder with both")
+    check_keys(keys)
     created, source = created_now(os.environ if environment is None else environment)
     predicate: dict[str, Json] = {
         "proposal": proposal.to_json(),
@@ -99,28 +83,17 @@ def check_statement(data: bytes, proposal: Proposal, root: TrustRoot) -> tuple[C
     artefacts that this machine lacks, which is a remark. Raises ``VerificationFailed`` (``classification``,
     ``unknown-key`` or a check of certificates) or ``MalformedError``.
     """
-    envelope = read_envelope(data)
-    if envelope.encode() != data or envelope.payload_type != PAYLOAD_TYPE:
-        raise MalformedError("it is not byte for byte its own encoding, or has another payload type")
-    material = read_material(envelope.verification_material)
-    keys = find_keys(envelope, root, material.certificates)
-    check_algorithms(keys)
-    for key in keys:
-        if not key.holds(envelope.signed_bytes):
-            raise VerificationFailed("classification", f"its {LABELS[key.algorithm]} signature does not hold")
-    subjects, _, found = read_subjects(envelope.payload, CLASSIFICATION_TYPE)
-    item = expect_object(found, "predicate", _KEYS)
+    word = read_word(data, CLASSIFICATION_TYPE, root)
+    item = expect_object(word.predicate, "predicate", _KEYS)
     choice = Choice(
         text(item["field"], "predicate.field"),
         item["reason"] if isinstance(item["reason"], str) else "",
         *(text(item[key], f"predicate.{key}") for key in ("person", "created", "created_source")),
     )
-    moment = Moment(stated_time(choice.created), stamped=False)
-    check_used(material, judge(keys, root, material, moment, DOCUMENT_SIGNING))
-    if subjects != {subject.name: subject for subject in _subjects(proposal)}:
+    if word.subjects != {subject.name: subject for subject in _subjects(proposal)}:
         raise VerificationFailed("classification", "it is about other files than these two builds")
     remarks = [_same_proposal(expect_map(item["proposal"], "predicate.proposal"), choice, proposal)]
-    return choice, [*remarks, _owner(keys, choice, root, moment)]
+    return choice, [*remarks, word.owner(choice.person, root)]
 
 
 def _same_proposal(stated: Mapping[str, Json], choice: Choice, proposal: Proposal) -> str:
@@ -133,22 +106,6 @@ def _same_proposal(stated: Mapping[str, Json], choice: Choice, proposal: Proposa
     if all(item.told for item in proposal.differences):
         raise VerificationFailed("classification", "its proposal is not the one these builds give")
     return f"it proposed {stated['field']}; from the files here, which do not tell everything, it is {proposal.field}"
-
-
-def _owner(keys: Sequence[SignerKey], choice: Choice, root: TrustRoot, moment: Moment) -> str:
-    if root.keyring is None:
-        return "the trust root has no keyring, so it does not say whose key this is"
-    for key in keys:
-        entry = root.keyring.entry(key.key_id)
-        roles = [role for role in ROLES if entry is not None and role in entry.roles]
-        if not roles:
-            raise VerificationFailed(
-                "classification", f"the keyring gives the key {key.key_id[:16]}... none of the roles {', '.join(ROLES)}"
-            )
-        owner = root.keyring.check(key.key_id, roles[0], moment.at, stamped=False).person
-        if owner != choice.person:
-            raise VerificationFailed("classification", f"the key is {owner}'s, not {choice.person}'s")
-    return f"the keyring says that the keys are {choice.person}'s"
 
 
 def statement_name(proposal: Proposal, keys: SigningKeys) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def rebuild_all(
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         waiting = [pool.submit(one, variation) for variation in plan]
         try:
-            for future in waiting:
+            for future in as_completed(waiting):
                 rebuilt = future.result()
                 difference = comparison.first(rebuilt)
                 found[rebuilt.variation.number] = (rebuilt, difference)

@@ -18,6 +18,7 @@ from compiler_kernels.policy.audit import Audit, Sessions
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decision, Fallback, Fallbacks, Quantity, SafetyGuard, Threshold
+from compiler_kernels.policy.dataset import Dataset, Split
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
@@ -31,7 +32,7 @@ from compiler_kernels.policy.timestamp import TimestampAuthority
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
 CLINICAL = {"thresholds", "quantities", "decisions", "safety", "fallbacks", "coverage"}
-SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "reproducibility", "timestamp"} | CLINICAL
+SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "dataset", "reproducibility", "timestamp"} | CLINICAL
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -60,6 +61,7 @@ def test_every_key_is_documented() -> None:
     expected |= (keys(Audit, "audit.") - {"audit.sessions"}) | keys(Sessions, "audit.sessions.")
     expected |= keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
+    expected |= (keys(Dataset, "dataset.") - {"dataset.splits"}) | keys(Split, "dataset.splits.NAME.")
     expected |= keys(Reproducibility, "reproducibility.") | keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(Threshold, "thresholds.NAME.") | keys(Quantity, "quantities.NAME.") | keys(Coverage, "coverage.")
     expected |= keys(Decision, "decisions.NAME.") | keys(SafetyGuard, "safety.guards.NAME.") | {"safety.lockstep"}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import stat
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rebuild_case import Delivered
 from tiny_models import ModelMaker
 
+from compiler_kernels.toolchain.zig import zig_executable
 from cuvil_assets.cli import main
 from cuvil_assets.cli.sbom import statement_of
 from cuvil_assets.home import Home
@@ -35,3 +39,30 @@ def delivered(tmp_path_factory: pytest.TempPathFactory, tiny_model: ModelMaker) 
         assert main([*words, "--output", str(engine), "--equivalence-inputs", "2"]) == 0
         store = ContentStore(Home(home).store)
         yield Delivered(home, engine, recorded_build(statement_of(engine), store.find, {}), store)
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path, delivered: Delivered, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A compiler that changes one byte of a weight in every engine it links; the byte's offset."""
+    weights = delivered.store.find(delivered.recorded.expected["generated_source"]["engine_weights.bin"])
+    assert weights is not None
+    offset = delivered.engine.read_bytes().find(weights) + 7
+    package = tmp_path / "plant" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    script = package / "zig"
+    script.write_text(
+        f"#!{sys.executable} -IS\n"
+        "import subprocess, sys\n"
+        f"code = subprocess.call([{str(zig_executable())!r}, *sys.argv[1:]])\n"
+        "if code == 0 and sys.argv[-2:] == ['-o', 'engine']:\n"
+        "    with open('engine', 'r+b') as stream:\n"
+        f"        stream.seek({offset})\n"
+        "        byte = stream.read(1)[0] ^ 1\n"
+        f"        stream.seek({offset})\n"
+        "        stream.write(bytes([byte]))\n"
+        "sys.exit(code)\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plant"))
+    return offset

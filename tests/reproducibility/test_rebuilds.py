@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import stat
-import sys
 from pathlib import Path
 
 import pytest
 from rebuild_case import Delivered
 
-from compiler_kernels.toolchain.zig import zig_executable
 from evidence.reproducibility.difference import Comparison, Difference
 from evidence.reproducibility.inputs import COMPILE
 from evidence.reproducibility.launch import CODE, ROOMS, rebuild
@@ -105,33 +102,6 @@ def test_orders_of_sets_and_directories_differ_between_rebuilds(
         assert (found.stage, found.artifact) == ("generated_source", "engine.c")
         digests.add(found.found)
     assert len(digests) == 2
-
-
-@pytest.fixture
-def wrapper(tmp_path: Path, delivered: Delivered, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A compiler that changes one byte of a weight in every engine it links; the byte's offset."""
-    weights = delivered.store.find(delivered.recorded.expected["generated_source"]["engine_weights.bin"])
-    assert weights is not None
-    offset = delivered.engine.read_bytes().find(weights) + 7
-    package = tmp_path / "plant" / "ziglang"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    script = package / "zig"
-    script.write_text(
-        f"#!{sys.executable} -IS\n"
-        "import subprocess, sys\n"
-        f"code = subprocess.call([{str(zig_executable())!r}, *sys.argv[1:]])\n"
-        "if code == 0 and sys.argv[-2:] == ['-o', 'engine']:\n"
-        "    with open('engine', 'r+b') as stream:\n"
-        f"        stream.seek({offset})\n"
-        "        byte = stream.read(1)[0] ^ 1\n"
-        f"        stream.seek({offset})\n"
-        "        stream.write(bytes([byte]))\n"
-        "sys.exit(code)\n"
-    )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "plant"))
-    return offset
 
 
 def test_a_compiler_that_changes_one_byte_is_found_and_named(delivered: Delivered, wrapper: int) -> None:

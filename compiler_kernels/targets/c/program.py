@@ -80,7 +80,7 @@ def generate(
     module: Module,
     store: WeightStore,
     identity: Identity,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
     prefix: str = "cuvil",
     isas: Sequence[Isa] = (SCALAR,),
     lockstep: bool = False,
@@ -89,11 +89,11 @@ def generate(
 ) -> Program:
     """Generate the C program of an L2 ``module``; every external symbol starts with ``prefix``.
 
-    ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
-    best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its symbols
-    starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md). ``clinical`` is
-    the policy's logic, resolved against the module. ``sessions`` has the program keep records of inferences
-    (docs/sessions.md). ``UnsupportedError`` when an operation has no kernel.
+    ``guards`` are keyed by ``("inputs", NAME)`` and ``("outputs", NAME)``; ``isas`` are the instruction sets to emit
+    kernels for, best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its
+    symbols starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md).
+    ``clinical`` is the policy's logic, resolved against the module. ``sessions`` has the program keep records of
+    inferences (docs/sessions.md). ``UnsupportedError`` when an operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
         second = _generate(module, store, identity, {}, f"{prefix}_checker", (CHECKER,), None) if lockstep else None
@@ -121,7 +121,7 @@ def _generate(
     module: Module,
     store: WeightStore,
     identity: Identity,
-    guards: Mapping[str, Guard],
+    guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     isas: Sequence[Isa],
     clinical: Clinical | None,
@@ -408,7 +408,7 @@ def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str, axes: str)
 def _description(
     main: Graph,
     identity: Identity,
-    guards: Mapping[str, Guard],
+    guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     weights: bytes,
     arena: int,
@@ -425,7 +425,7 @@ def _description(
             _tensor(
                 name,
                 room(t),
-                guards.get(name, Guard()),
+                guards.get((f"{short}puts", name), Guard()),
                 extents.get(name) or extents_of(short, prefix, n, t),
                 axes_of(short, prefix, n, t),
             )

@@ -25,7 +25,7 @@ quantities: {p_pneumonia: "prob[0, 1]", exposure: mean(image), spread: "percenti
 decisions:
   low_quality: exposure < 0.3 or exposure > 0.7 or spread < 0.1
   pneumonia: p_pneumonia >= cutoff and not low_quality
-safety: {guards: {not_dark: exposure > 0.25, sums_to_one: sum(prob) > 0.999 and sum(prob) < 1.001}}
+safety: {guards: {not_dark: exposure > 0.45, sums_to_one: sum(prob) > 0.999 and sum(prob) < 1.001}}
 fallbacks: {safety_guard: {action: answer, decisions: {low_quality: true, pneumonia: false}, message: refer}}
 audit: {sessions: {inputs: keep, sync: false}}
 """

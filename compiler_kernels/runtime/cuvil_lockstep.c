@@ -3,8 +3,8 @@
  * Part of every engine with lockstep, program or library, so it uses memory functions of the C library only. The two runs
  * share nothing but the input: weights, arena, scratch, inputs and outputs exist twice. What is compared after both runs:
  * refusals, the actual sizes, every bit of every output (a NaN equals a NaN: outputs are canonicalised before they are
- * used), and both copies of the weights, byte by byte, so that a damaged weight is found on the first inference even where
- * no output shows it.
+ * used), and both copies of the input and of the weights, byte by byte, so that a damaged weight is found on the first
+ * inference even where no output shows it.
  */
 #include "cuvil_engine.h"
 
@@ -117,6 +117,20 @@ static int refusals_differ(const cuvil_engine *engine) {
     return 1;
 }
 
+/* A run leaves its input as it is, so afterwards both copies are what they were. */
+static int inputs_differ(const cuvil_engine *engine) {
+    for (int i = 0; i < engine->input_count; i++) {
+        const cuvil_tensor *tensor = &engine->inputs[i];
+        const size_t size = (size_t)count_of(tensor) * (size_t)cuvil_element_bytes(tensor->dtype);
+        if (!memcmp(engine->input_buffers[i], engine->checker->input_buffers[i], size)) continue;
+        put("input '");
+        put(tensor->name);
+        put("' changed during the inference in one of its two copies");
+        return 1;
+    }
+    return 0;
+}
+
 static int weights_differ(const cuvil_engine *engine) {
     const unsigned char *a = engine->weights, *b = engine->checker->weights;
     if (!memcmp(a, b, engine->weights_size)) return 0;
@@ -152,6 +166,6 @@ void cuvil_lockstep_end(const cuvil_engine *engine, const cuvil_variant *variant
     const int refused = engine->refusal && *engine->refusal;
     for (int output = 0; !found && !refused && output < engine->output_count; output++)
         found = output_differs(engine, variant, output);
-    if (!found) found = weights_differ(engine);
+    if (!found) found = inputs_differ(engine) || weights_differ(engine);
     *engine->mismatch = found ? sentence : NULL;
 }

@@ -3,14 +3,16 @@
  * usage: HOST MODE SIDE ISA SEED FIRST COUNT       (prints one JSON object)
  *   MODE weights   bits FIRST..FIRST+COUNT-1 of a copy of the weights, every bit once
  *        sample    COUNT random bits of a copy of the weights
- *        arena     COUNT random bits of the arena, each between two steps
+ *        live      COUNT random bits of values in the arena, each between two steps, after its step and before its last reader
+ *        arena     COUNT random bits of the whole arena, each between two steps
+ *        poison    no fault: the arenas and scratch areas begin each of COUNT inferences with different bytes
  *        within    COUNT random bits of arena, outputs, scratch and input copy, each between two parts of one step
  *        vector    COUNT random bits of vector registers, each at a random instruction of a kernel (x86-64)
  *        general   the same of general-purpose registers
  *        stack     the same of the stack around the stack pointer: spilled registers, saved ones, return addresses
  *   SIDE a: the chosen kernels and their memory, b: the checker's
  *
- * Every fault is one inference. output, input, weights: lockstep said so, and through what; refused: the engine itself did;
+ * Every fault is one inference. value, output, input, weights: lockstep said so, and through what; refused: the engine itself did;
  * masked: lockstep was silent and every output has the bits of the run without fault; missed: silent, and an output is
  * wrong; crashed, hung: the process ended by a signal, or did not end, so no output would exist. In the last three modes
  * each inference runs in a child.
@@ -30,9 +32,9 @@
 #include "cuvil_engine.h"
 #include "cuvil_fpenv.h"
 
-enum { REPORTED_OUTPUT, REPORTED_INPUT, REPORTED_WEIGHTS, REFUSED, MASKED, MISSED, CRASHED, HUNG, KINDS };
+enum { REPORTED_VALUE, REPORTED_OUTPUT, REPORTED_INPUT, REPORTED_WEIGHTS, REFUSED, MASKED, MISSED, CRASHED, HUNG, KINDS };
 enum { GOLDEN_BYTES = 1 << 22, PATIENCE_SECONDS = 2 };
-static const char *const names[KINDS] = {"output", "input", "weights", "refused", "masked", "missed", "crashed", "hung"};
+static const char *const names[KINDS] = {"value", "output", "input", "weights", "refused", "masked", "missed", "crashed", "hung"};
 
 static const cuvil_engine *const engine = &cuvil_engine_instance;
 static const cuvil_engine *victim; /* the engine, or its checker */
@@ -133,22 +135,19 @@ typedef struct {
     uint64_t bit;
 } place;
 
-static void run_steps(const cuvil_engine *side, const cuvil_step *steps, const place *where) {
-    for (int s = 0; s < side->step_count; s++) {
-        if (side != victim || !where || s != where->step) {
-            steps[s].run(0, steps[s].items, side->scratch);
-            continue;
-        }
-        if (where->item > 0) steps[s].run(0, where->item, side->scratch);
-        if (fault == NO_FAULT) {
-            flip(where->area, where->bit);
-        } else if (where->item < steps[s].items) {
-            start_stepping();
-            steps[s].run(where->item, steps[s].items, side->scratch);
-            stop_stepping();
-            continue;
-        }
-        if (where->item < steps[s].items) steps[s].run(where->item, steps[s].items, side->scratch);
+static void run_step(const cuvil_engine *side, const cuvil_step *step, const place *where) {
+    if (!where) {
+        step->run(0, step->items, side->scratch);
+        return;
+    }
+    if (where->item > 0) step->run(0, where->item, side->scratch);
+    if (fault == NO_FAULT) {
+        flip(where->area, where->bit);
+        if (where->item < step->items) step->run(where->item, step->items, side->scratch);
+    } else {
+        start_stepping();
+        step->run(where->item, step->items, side->scratch);
+        stop_stepping();
     }
 }
 
@@ -156,8 +155,12 @@ static void infer(const place *where) {
     const cuvil_fpenv saved = cuvil_fpenv_enter();
     if (engine->refusal) *engine->refusal = NULL;
     cuvil_lockstep_begin(engine);
-    run_steps(engine, variant->steps, where);
-    run_steps(engine->checker, engine->checker->variants[0].steps, where);
+    for (int s = 0; s < engine->step_count; s++) {
+        const place *here = where && where->step == s ? where : NULL;
+        run_step(engine, variant->steps + s, victim == engine ? here : NULL);
+        run_step(engine->checker, engine->checker->variants[0].steps + s, victim != engine ? here : NULL);
+        cuvil_lockstep_step(engine, variant, s);
+    }
     cuvil_lockstep_end(engine, variant);
     cuvil_fpenv_leave(saved);
 }
@@ -193,6 +196,7 @@ static int outputs_are_golden(void) {
 
 static int verdict(void) {
     const char *said = *engine->mismatch;
+    if (said && strstr(said, "the value of '")) return REPORTED_VALUE;
     if (said && strstr(said, "copies of the weights")) return REPORTED_WEIGHTS;
     if (said && strstr(said, "input '")) return REPORTED_INPUT;
     if (said) return REPORTED_OUTPUT;
@@ -228,6 +232,27 @@ static void random_place(place *where, int within) {
     if (kind == 3) where->area = victim->input_buffers[0], size = bytes_of(&victim->inputs[0]);
     where->bit = size ? draw(8 * size) : 0;
     if (!size) where->area = victim->output_buffers[0];
+}
+
+/* A bit of a value, after the step before the last one that reads it. */
+static void live_place(place *where) {
+    const cuvil_step *steps = victim == engine ? variant->steps : victim->variants[0].steps;
+    const cuvil_held *held;
+    do held = engine->held + draw((uint64_t)engine->held_count);
+    while (held->step < 1);
+    where->step = held->step - 1;
+    where->item = steps[where->step].items;
+    where->area = (unsigned char *)victim->arena + held->offset;
+    where->bit = draw(8 * (uint64_t)held->count * (uint64_t)cuvil_element_bytes(held->dtype));
+}
+
+/* The two engines begin with other leftovers: bytes of large numbers, of NaN, anything. */
+static void poison(void) {
+    for (int side = 0; side < 2; side++) {
+        const cuvil_engine *which = side ? engine->checker : engine;
+        for (unsigned long i = 0; i < which->arena_bytes; i++) ((unsigned char *)which->arena)[i] = (unsigned char)draw(256);
+        for (long i = 0; i < 4 * which->scratch_floats; i++) ((unsigned char *)which->scratch)[i] = (unsigned char)draw(256);
+    }
 }
 
 static void writable(const unsigned char *area, size_t size) {
@@ -279,8 +304,11 @@ int main(int argc, char **argv) {
             if (found == 100) continue;
             counts[found]++;
         } else {
-            random_place(&where, !strcmp(mode, "within"));
-            infer(&where);
+            const int poisoned = !strcmp(mode, "poison");
+            if (poisoned) poison();
+            if (!strcmp(mode, "live")) live_place(&where);
+            else random_place(&where, !strcmp(mode, "within"));
+            infer(poisoned ? NULL : &where);
             counts[verdict()]++;
             over(given, engine->inputs, engine->input_count, engine->input_buffers, restore);
         }

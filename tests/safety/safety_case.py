@@ -17,7 +17,7 @@ from compiler_kernels.targets.c.program import Guard, Identity, Program, generat
 from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import Target, resolve_target
 from compiler_kernels.toolchain.driver import BuildKind
-from compiler_kernels.toolchain.sources import runtime_sources
+from compiler_kernels.toolchain.sources import library_sources, runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver
 
 X86 = resolve_target("x86_64-linux-musl")
@@ -104,3 +104,37 @@ def save(folder: Path, shape: Sequence[int], seed: int = 1) -> np.ndarray[Any, n
     x = np.random.default_rng(seed).standard_normal(shape).astype("<f4")
     np.save(folder / "x.npy", x)
     return x
+
+
+def fault_host(model: bytes, path: Path, patch: Patch | None = None) -> FaultHost:
+    """The lockstep engine of ``model`` linked with ``fault_host.c`` in place of the runtime."""
+    frozen = freeze_model(model)
+    identity = Identity("model", "1", frozen.digest, "0" * 128, X86.triple)
+    lowered = lower_to_l2(frozen.module, frozen.store)
+    program = generate(lowered, frozen.store, identity, isas=VARIANTS[X86.machine], lockstep=True)
+    source = (Path(__file__).parent / "fault_host.c").read_bytes()
+    sources = {**library_sources(), **program.files, "fault_host.c": source}
+    if patch is not None:
+        patch(sources)
+    path.write_bytes(ZigDriver().build(sources, X86, "bin").data)
+    path.chmod(0o755)
+    return FaultHost(path)
+
+
+@dataclass(frozen=True)
+class FaultHost:
+    """A program that flips bits in an engine; the modes are at the head of fault_host.c."""
+
+    path: Path
+
+    def inject(
+        self, mode: str, side: str, isa: str, *, count: int, seed: int = 1, first: int = 0, timeout: float = 600
+    ) -> dict[str, int]:
+        """How many faults ended how."""
+        words = [str(self.path), mode, side, isa, str(seed), str(first), str(count)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, int] = json.loads(done.stdout)
+        bits = found.pop("weights_bits")
+        assert sum(found.values()) == count
+        return {**{kind: number for kind, number in found.items() if number}, "weights_bits": bits}

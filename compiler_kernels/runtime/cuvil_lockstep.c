@@ -37,6 +37,24 @@ static void put_bits(uint64_t bits, int bytes) {
     }
 }
 
+/* memcmp of the C library compares byte after byte; weights are many. */
+static int same(const void *left, const void *right, size_t size) {
+    const unsigned char *a = left, *b = right;
+    enum { BLOCK = 1024 };
+    for (; size >= BLOCK; a += BLOCK, b += BLOCK, size -= BLOCK) {
+        uint64_t differing = 0;
+        for (int i = 0; i < BLOCK; i += 8) {
+            uint64_t x, y;
+            memcpy(&x, a + i, 8);
+            memcpy(&y, b + i, 8);
+            differing |= x ^ y;
+        }
+        if (differing) return 0;
+    }
+    while (size > 0 && *a == *b) a++, b++, size--;
+    return size == 0;
+}
+
 static uint64_t element(const void *values, int bytes, long i) {
     uint64_t bits = 0;
     memcpy(&bits, (const unsigned char *)values + bytes * i, (size_t)bytes); /* little-endian */
@@ -75,7 +93,7 @@ static int same_sizes(const cuvil_tensor *a, const cuvil_tensor *b) {
 /* The first element that is not the same in both, or -1. */
 static long first_difference(const void *a, const void *b, long count, int dtype) {
     const int bytes = cuvil_element_bytes(dtype);
-    if (!memcmp(a, b, (size_t)count * (size_t)bytes)) return -1;
+    if (same(a, b, (size_t)count * (size_t)bytes)) return -1;
     for (long i = 0; i < count; i++) {
         const uint64_t left = element(a, bytes, i), right = element(b, bytes, i);
         if (left != right && !(is_nan(dtype, bytes, left) && is_nan(dtype, bytes, right))) return i;
@@ -128,7 +146,7 @@ static int inputs_differ(const cuvil_engine *engine) {
     for (int i = 0; i < engine->input_count; i++) {
         const cuvil_tensor *tensor = &engine->inputs[i];
         const size_t size = (size_t)count_of(tensor) * (size_t)cuvil_element_bytes(tensor->dtype);
-        if (!memcmp(engine->input_buffers[i], engine->checker->input_buffers[i], size)) continue;
+        if (same(engine->input_buffers[i], engine->checker->input_buffers[i], size)) continue;
         put("input '");
         put(tensor->name);
         put("' changed during the inference in one of its two copies");
@@ -139,7 +157,7 @@ static int inputs_differ(const cuvil_engine *engine) {
 
 static int weights_differ(const cuvil_engine *engine) {
     const unsigned char *a = engine->weights, *b = engine->checker->weights;
-    if (!memcmp(a, b, engine->weights_size)) return 0;
+    if (same(a, b, engine->weights_size)) return 0;
     unsigned long at = 0;
     while (at + 1 < engine->weights_size && a[at] == b[at]) at++;
     put("the two copies of the weights differ at byte ");

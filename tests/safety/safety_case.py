@@ -50,6 +50,21 @@ class Built:
         return found
 
 
+def generated(
+    model: bytes,
+    lockstep: bool = True,
+    target: Target = X86,
+    guards: Mapping[str, Guard] | None = None,
+    policy: Any = None,
+) -> Program:
+    """The C program of ``model``."""
+    frozen = freeze_model(model, policy=policy)
+    identity = Identity("model", "1", frozen.digest, "0" * 128, target.triple)
+    lowered = lower_to_l2(frozen.module, frozen.store)
+    isas = VARIANTS[target.machine]
+    return generate(lowered, frozen.store, identity, guards, isas=isas, lockstep=lockstep)
+
+
 def build(
     model: bytes,
     path: Path,
@@ -63,16 +78,7 @@ def build(
     policy: Any = None,
 ) -> Built:
     """Compile ``model`` to ``path``; ``patch`` changes the sources first, where a control needs a worse engine."""
-    frozen = freeze_model(model, policy=policy)
-    identity = Identity("model", "1", frozen.digest, "0" * 128, target.triple)
-    program = generate(
-        lower_to_l2(frozen.module, frozen.store),
-        frozen.store,
-        identity,
-        guards,
-        isas=VARIANTS[target.machine],
-        lockstep=lockstep,
-    )
+    program = generated(model, lockstep, target, guards, policy)
     sources = {**runtime_sources(), **program.files}
     if patch is not None:
         patch(sources)
@@ -106,19 +112,20 @@ def save(folder: Path, shape: Sequence[int], seed: int = 1) -> np.ndarray[Any, n
     return x
 
 
-def fault_host(model: bytes, path: Path, patch: Patch | None = None) -> FaultHost:
-    """The lockstep engine of ``model`` linked with ``fault_host.c`` in place of the runtime."""
-    frozen = freeze_model(model)
-    identity = Identity("model", "1", frozen.digest, "0" * 128, X86.triple)
-    lowered = lower_to_l2(frozen.module, frozen.store)
-    program = generate(lowered, frozen.store, identity, isas=VARIANTS[X86.machine], lockstep=True)
-    source = (Path(__file__).parent / "fault_host.c").read_bytes()
-    sources = {**library_sources(), **program.files, "fault_host.c": source}
+def link(program: Program, files: Mapping[str, bytes], path: Path, patch: Patch | None = None) -> Path:
+    """An executable of an engine's library form and ``files``, one of which defines ``main``."""
+    sources = {**library_sources(), **program.files, **files}
     if patch is not None:
         patch(sources)
     path.write_bytes(ZigDriver().build(sources, X86, "bin").data)
     path.chmod(0o755)
-    return FaultHost(path)
+    return path
+
+
+def fault_host(model: bytes, path: Path, patch: Patch | None = None) -> FaultHost:
+    """The lockstep engine of ``model`` linked with ``fault_host.c`` in place of the runtime."""
+    source = (Path(__file__).parent / "fault_host.c").read_bytes()
+    return FaultHost(link(generated(model), {"fault_host.c": source}, path, patch))
 
 
 @dataclass(frozen=True)

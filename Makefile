@@ -10,10 +10,10 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits bench vectors conformance test-fuzz clean
+.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 setup: $(STAMP)  ## virtual environment, packages, and the compiler's C libraries
 
@@ -56,6 +56,9 @@ bench: $(BENCH_STAMP)  ## time the zoo beside other runtimes; prints the table, 
 test-bits: $(BENCH_STAMP)  ## one sha256 of the zoo's outputs over instruction sets, threads and processors
 	@mkdir -p $(RESULTS)
 	$(BIN)/python -m benchmarks.bits $(MODELS) --json $(RESULTS)/bits.json
+
+test-reproducible: $(BENCH_STAMP)  ## 20 varied rebuilds of the demonstration model and of ResNet-18, one digest each
+	$(BIN)/python -m benchmarks.reproducible
 
 vectors: setup  ## compute the expected bits of the arithmetic again and compare them with the committed file
 	$(BIN)/python -m evidence.reference.vectors --check docs/vectors/ca1.json

@@ -17,12 +17,19 @@ from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.text import print_module
 from compiler_kernels.ir.weights import WeightStore
-from compiler_kernels.policy import Policy, check_against, load_policy, merge_pins
+from compiler_kernels.policy import Policy, PolicyMisfit, check_against, load_policy, merge_pins
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
-from compiler_kernels.stages.backend import config_digest, guards_of, lower_to_l2, wants_lockstep
+from compiler_kernels.stages.backend import (
+    clinical_of,
+    config_digest,
+    guards_of,
+    lower_to_l2,
+    sessions_of,
+    wants_lockstep,
+)
 from compiler_kernels.stages.frontend import freeze
-from compiler_kernels.targets.c.program import Identity, generate
+from compiler_kernels.targets.c.program import COMPILED_FILES, Identity, generate
 from compiler_kernels.targets.isa import BY_NAME, VARIANTS, Isa
 from compiler_kernels.targets.registry import TARGETS, Target, resolve_target
 from compiler_kernels.toolchain.sources import runtime_sources
@@ -74,7 +81,12 @@ def freeze_model(
         bounds=chosen.bounds(),
         random_seed=chosen.random_seed,
     )
-    check_against(chosen, module)
+    try:
+        check_against(chosen, module)
+    except PolicyMisfit as error:
+        if isinstance(policy, Policy) or policy is None:
+            raise
+        raise error.placed(Path(policy).read_bytes(), str(policy)) from None
     frozen, _ = freeze(module, store, chosen.numerics)
     return Frozen(frozen, store, chosen, pins)
 
@@ -91,9 +103,17 @@ def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequen
         config_digest(frozen.policy.canonical_json(), pins_json, target.triple),
         target.triple,
     )
-    lockstep = wants_lockstep(frozen.policy)
-    program = generate(lowered, frozen.store, identity, guards_of(frozen.policy), isas=chosen, lockstep=lockstep)
-    sources = {**runtime_sources(), **program.files}
+    program = generate(
+        lowered,
+        frozen.store,
+        identity,
+        guards_of(frozen.policy),
+        isas=chosen,
+        lockstep=wants_lockstep(frozen.policy),
+        clinical=clinical_of(frozen.policy, frozen.module),
+        sessions=sessions_of(frozen.policy),
+    )
+    sources = {**runtime_sources(), **{name: program.files[name] for name in COMPILED_FILES}}
     return ZigDriver().build(sources, target, kind).data
 
 

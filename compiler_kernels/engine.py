@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler_kernels.answer import NUMBER, Answer, RawClinical, read_answer
 from compiler_kernels.errors import RefusedError, UnsupportedError, UsageError
 from compiler_kernels.ir.dtypes import BY_ONNX, DTYPES, numpy_dtype
 from compiler_kernels.targets.registry import resolve_target, runs_natively
@@ -94,6 +95,9 @@ class _Instance(ctypes.Structure):
         ("arena", ctypes.c_void_p),
         ("checker", ctypes.c_void_p),
         ("mismatch", ctypes.POINTER(ctypes.c_char_p)),
+        ("held", ctypes.c_void_p),
+        ("held_count", ctypes.c_int),
+        ("clinical", ctypes.POINTER(RawClinical)),
     )
 
 
@@ -182,16 +186,64 @@ class Engine:
         input gives another shape, set of axes or count than the engine was compiled for, or the two runs of lockstep
         differ.
         """
+        if self.decides:
+            answer = self.decide(inputs)
+            if answer.failure is not None:
+                raise RefusedError(f"{answer.failure.sentence}; no output is given, and decide() gives the answer")
+            return dict(answer.outputs)
         self.set_inputs(inputs)
+        self._guard_inputs()
+        self.infer()
+        self._check_refusal()
+        return self._guard_outputs()
+
+    @property
+    def decides(self) -> bool:
+        """Whether the engine has clinical logic: decisions or safety guards of its policy."""
+        return bool(self._raw.clinical)
+
+    def decide(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> Answer:
+        """One inference with the clinical logic of the policy (docs/clinical.md); inputs and ``UsageError`` as of
+        :meth:`run`. A guard that does not hold, or a refusal, is an answer here and raises nothing. ``UsageError``
+        when the engine has no clinical logic."""
+        if not self.decides:
+            raise UsageError(f"{self.path}: decides nothing; its policy has no decisions and no safety guards")
+        self.set_inputs(inputs)
+        logic = self._raw.clinical[0]
+        logic.begin()
+        outputs: dict[str, Array] = {}
+        failure = "input_guard"
+        try:
+            self._guard_inputs()
+            if logic.before():
+                self.infer()
+                failure = "lockstep" if self.mismatch else "refusal"
+                self._check_refusal()
+                failure = "output_guard"
+                outputs = self._guard_outputs(canonical=True)
+                logic.after()
+        except RefusedError as error:
+            self._sentence = str(error).encode()  # the engine keeps the pointer
+            logic.fail(NUMBER[failure], self._sentence)
+        return read_answer(logic, outputs)
+
+    def _guard_inputs(self) -> None:
         for index, tensor in enumerate(self.inputs):
             _guard("input", tensor, self._input(index))
-        self.infer()
+
+    def _check_refusal(self) -> None:
         if self.mismatch:
             raise RefusedError(self.mismatch)
         if self.refusal:
             raise RefusedError(self.refusal)
+
+    def _guard_outputs(self, canonical: bool = False) -> dict[str, Array]:
+        """The outputs within their guards; ``canonical``: the engine's buffers get the canonical NaN, too."""
         found = self.get_outputs()
-        for tensor in self.outputs:
+        for index, tensor in enumerate(self.outputs):
+            if canonical:
+                flat = self._output_views[index].reshape(-1)
+                flat[: found[tensor.name].size] = found[tensor.name].reshape(-1)
             _guard("output", tensor, found[tensor.name])
         return found
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import re
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from compiler_kernels.doors import source_path
 from compiler_kernels.errors import CuvilError, UsageError, VerificationFailed
+from compiler_kernels.policy import PolicyMisfit
 from compiler_kernels.stage import Json, StageResult
 from cuvil_assets import audit, chain
 from cuvil_assets.delivery import Content, check_output, deliver, planned
@@ -29,6 +33,9 @@ from evidence.verifier.errors import VerifierError
 
 if TYPE_CHECKING:
     import dagster as dg
+
+
+_NO_ROOM = re.compile("disk is full|disk I/O error|unable to open|readonly database")
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ def build(options: BuildOptions, listener: Listener | None = None, verbose: bool
         deliver(contents)
     except (CuvilError, VerifierError) as error:
         audit.build_failed(home.root, request, error)
+        if isinstance(error, PolicyMisfit):
+            raise error.placed(options.policy.read_bytes(), str(options.policy)) from None
         raise
     stages_cpu = sum(item.cpu_seconds for item in results.values())
     facts: dict[str, Json] = {
@@ -132,21 +141,21 @@ def _run(work: Build, heard: _Notes, verbose: bool) -> None:
     if not work.use_cache:
         tags[CACHE_TAG] = BYPASS
     level = "INFO" if verbose else "CRITICAL"
-    with open_instance(work.home) as instance:
-        instance.add_dynamic_partitions(str(MODEL_VERSIONS.name), [request.model_version])
-        key = dg.MultiPartitionKey({"model_version": request.model_version, "target": request.target})
-        try:
+    key = dg.MultiPartitionKey({"model_version": request.model_version, "target": request.target})
+    try:
+        with open_instance(work.home) as instance:
+            instance.add_dynamic_partitions(str(MODEL_VERSIONS.name), [request.model_version])
             defs.resolve_job_def(JOB).execute_in_process(
                 instance=instance,
                 partition_key=key,
                 tags=tags,
                 run_config={"loggers": {"console": {"config": {"log_level": level}}}},
             )
-        except Exception as error:
-            expected = _expected(error, heard)
-            if expected is None:
-                raise
-            raise expected from None
+    except Exception as error:
+        expected = _expected(error, heard) or _storage(error, work.home)
+        if expected is None:
+            raise
+        raise expected from None
 
 
 def _expected(error: Exception, heard: _Notes) -> CuvilError | None:
@@ -160,6 +169,26 @@ def _expected(error: Exception, heard: _Notes) -> CuvilError | None:
         known = {"bits_equal": "equivalence", "error_within_limit": "error-beyond-limit"}
         name = known.get(check, f"{stage}-{check}".replace("_", "-"))
         return VerificationFailed(name, sentence if stage == "equivalence" else f"check {check} of {stage}: {sentence}")
+    return None
+
+
+def _storage(error: BaseException, home: Home) -> CuvilError | None:
+    """A disk that is full or cannot be written, as Dagster's storage met it, however deep it lies; else ``None``."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        full = isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT)
+        # SQLite has words, not numbers: SQLITE_FULL, SQLITE_IOERR where a journal finds no room.
+        if full or (isinstance(found, sqlite3.OperationalError) and _NO_ROOM.search(str(found))):
+            return UsageError(
+                f"{home.root}: No space left on the device, or it cannot be written ({found}); free space or set "
+                "CUVIL_HOME elsewhere"
+            )
+        waiting += [found.__cause__, found.__context__]
     return None
 
 

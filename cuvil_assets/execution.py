@@ -45,7 +45,7 @@ def run_stage(build: Build, name: str) -> Recorded:
 
     Raises whatever the stage raises, and ``RefusedError`` when an upstream record is absent or does not fit.
     """
-    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom}
+    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom, chain.DATASET: _dataset}
     action, work = plans[name](build) if name in plans else _stage(build, name)
     found = build.store.recall(action.key) if build.use_cache else None
     if found is not None and found.stage == name:
@@ -155,6 +155,12 @@ def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
         )
 
     return Action(chain.SBOM, version, inputs, config), work
+
+
+def _dataset(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    from cuvil_assets.datasets import plan
+
+    return plan(build)
 
 
 def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:

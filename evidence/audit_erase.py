@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from evidence.audit_store import REMEDY, LineFile, make_folder, sync_folder
+from evidence.audit_store import REMEDY, LineFile, make_folder, overwrite, sync_folder
 from evidence.verifier.audit import Personal, read_token
 from evidence.verifier.canonical import (
     Json,
@@ -96,9 +95,13 @@ class Vault:
         found = self.find(name)
         return found.token if found else None
 
+    def subject(self, name: str) -> Subject:
+        """The subject called ``name``; its token, key and salt are made when it has none, and durable on return."""
+        return self.find(name) or self._create(name)
+
     def add(self, index: int, name: str, fields: dict[str, Json]) -> Personal:
         """Keep ``fields`` of the subject ``name`` for event ``index``; durable when this returns."""
-        subject = self.find(name) or self._create(name)
+        subject = self.subject(name)
         sealed = subject.seal(index, fields)
         make_folder(self.personal)
         file = self._file(subject.token)
@@ -131,11 +134,16 @@ class Vault:
 
     def destroy(self, token: str) -> None:
         """Overwrite key and salt, overwrite and remove the ciphertexts; the mark stays."""
-        self._overwrite(self.keys / f"{token}{_ERASING}")
+        overwrite(self.keys / f"{token}{_ERASING}")
         path = self._file(token).path
         if path.exists():
-            self._overwrite(path)
+            overwrite(path)
             self._remove(path)
+
+    def shred(self, path: Path) -> None:
+        """Overwrite and remove one further file that is encrypted under a destroyed key."""
+        overwrite(path)
+        self._remove(path)
 
     def forget(self, token: str) -> None:
         """Remove the mark, once the erasure is in the log."""
@@ -144,7 +152,7 @@ class Vault:
     def tidy(self) -> None:
         """Remove key files that a crash left half-written."""
         for path in self.keys.glob(f"*{_DRAFT}"):
-            self._overwrite(path)
+            overwrite(path)
             self._remove(path)
 
     def _create(self, name: str) -> Subject:
@@ -191,16 +199,6 @@ class Vault:
             sync_folder(self.keys)
         except OSError as error:
             raise UsageError(f"{old}: cannot be renamed ({error.strerror}); {REMEDY}") from None
-
-    def _overwrite(self, path: Path) -> None:
-        try:
-            with path.open("r+b", buffering=0) as stream:
-                size = os.fstat(stream.fileno()).st_size
-                for start in range(0, size, 1 << 20):
-                    stream.write(secrets.token_bytes(min(1 << 20, size - start)))
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be overwritten ({error.strerror}); {REMEDY}") from None
 
     def _remove(self, path: Path) -> None:
         try:

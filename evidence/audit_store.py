@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,18 @@ def make_folder(folder: Path) -> None:
             sync_folder(folder.parent)
     except OSError as error:
         raise UsageError(f"{folder}: cannot be made ({error.strerror}); {REMEDY}") from None
+
+
+def overwrite(path: Path, fill: Callable[[int], bytes] = secrets.token_bytes) -> None:
+    """Fill ``path`` with random bytes, synced: what it held is gone from its blocks as the file system has them."""
+    try:
+        with path.open("r+b", buffering=0) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            for start in range(0, size, 1 << 20):
+                stream.write(fill(min(1 << 20, size - start)))
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be overwritten ({error.strerror}); {REMEDY}") from None
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def _run_program(engine: bytes, prefix: Sequence[str], words: Sequence[str], x: 
         path, out = folder / "engine.bin", folder / "out"
         path.write_bytes(engine)
         path.chmod(0o755)
-        command = [*prefix, str(path), *words, "--output-dir", str(out)]
+        command = [*prefix, str(path), *words, "--output-dir", str(out), "--network-only"]
         for number, (key, value) in enumerate(x.items()):
             np.save(folder / f"input{number}.npy", value)
             command += ["--input", f"{key}={folder / f'input{number}.npy'}"]

@@ -15,13 +15,13 @@ from compiler_kernels.passes.memory_report import total_bytes
 from compiler_kernels.policy import Budget, Policy, policy_from_json
 from compiler_kernels.stage import Artifact, Json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
+from compiler_kernels.targets.c.program import COMPILED_FILES
 from compiler_kernels.targets.registry import resolve_target
 from evidence.timing.latency import Latency, measure_latency, slowest_steps
 
 FORMAT: Final = "cuvil-budget/1"
 SHOWN: Final = 3
 """How many buffers or layers a refusal names."""
-_SOURCES: Final = ("engine.c", "kernels.c", "weights.S", "engine_weights.bin")
 
 
 def _budget(inputs: Inputs, config: Config) -> Outcome:
@@ -72,7 +72,7 @@ def _latency(inputs: Inputs, config: Config, budget: Budget, policy: Policy) -> 
         )
     found = measure_latency(inputs["engine/inference-engine.bin"].data, budget.threads)
     if found.median_ms > budget.latency_ms:
-        generated = {name: inputs[f"generated_source/{name}"].data for name in _SOURCES}
+        generated = {name: inputs[f"generated_source/{name}"].data for name in COMPILED_FILES}
         raise RefusedError(_latency_sentence(found, machine, slowest_steps(generated, target), budget, policy))
     return {
         "limit_ms": budget.latency_ms,
@@ -147,7 +147,7 @@ BUDGET = Stage(
         "frozen_graph/frozen_graph.txt",
         "source_model/policy.json",
         "generated_source/memory.json",
-        *(f"generated_source/{name}" for name in _SOURCES),
+        *(f"generated_source/{name}" for name in COMPILED_FILES),
     ),
     config=("target", "runner", "budget_machine"),
     rooms=("compiler_kernels", "evidence"),

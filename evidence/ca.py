@@ -39,6 +39,7 @@ ROLE_PURPOSES: Mapping[str, str] = {
     "developer": DOCUMENT_SIGNING,
     "tester": DOCUMENT_SIGNING,
     "quality": DOCUMENT_SIGNING,
+    "rebuilder": DOCUMENT_SIGNING,
     "builder": CODE_SIGNING,
     "device": DEPLOYMENT,
 }

@@ -8,6 +8,7 @@ from evidence.verifier.build import proof_name
 from evidence.verifier.canonical import MalformedError, expect_map, strict_json
 from evidence.verifier.errors import UsageError
 from evidence.verifier.files import read_small
+from evidence.verifier.rebuilds import REBUILD_MARK
 
 # Reports of a build by part name; the suffix follows the engine's stem.
 REPORT_SUFFIXES = {
@@ -15,7 +16,10 @@ REPORT_SUFFIXES = {
     "coverage": ".coverage.json",
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
+    "dataset": ".dataset.json",
 }
+REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
 
 
 class Delivered:
@@ -37,9 +41,18 @@ class Delivered:
         names = {part: self.stem + suffix for part, suffix in REPORT_SUFFIXES.items()}
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
 
+    def attached_names(self) -> list[str]:
+        """Files that go with a report: log and signed result of the rebuilds."""
+        names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
+        return [name for name in names if self.engine.with_name(name).is_file()]
+
     def approval_names(self) -> list[str]:
         """The approvals that are there."""
         return sorted(path.name for path in self.engine.parent.glob(f"{self.stem}.approval-*.json"))
+
+    def rebuild_names(self) -> list[str]:
+        """The attestations of rebuilders that are there."""
+        return sorted(path.name for path in self.engine.parent.glob(f"{self.stem}{REBUILD_MARK}*.json"))
 
     def licences(self) -> dict[str, bytes]:
         """Licence texts beside the engine (``licences/*.txt``, which `cuvil sbom` writes), by relative name."""

@@ -20,7 +20,7 @@ from evidence.clauses.check import check_clauses
 from evidence.delivered import Delivered
 from evidence.intoto import intoto_lines
 from evidence.log import Log
-from evidence.release_gate import check_demands, listed_approvals
+from evidence.release_gate import check_demands, demanded_rebuilds, listed_approvals
 from evidence.signing_keys import SigningKeys, Stamper, created_now, material_of, sign
 from evidence.verifier.canonical import Json, MalformedError, expect_map, signable, strict_json
 from evidence.verifier.chain import read_chain
@@ -32,6 +32,7 @@ from evidence.verifier.log import BUILD, RELEASE, encode_entry
 from evidence.verifier.release import verify_release
 from evidence.verifier.release_statement import RELEASE_SUFFIX, LogEntry, Part, ReleaseStatement
 from evidence.verifier.report import OK, Checks, VerifyReport
+from evidence.verifier.signers import Moment, stated_time
 from evidence.verifier.signing import REQUIRED_ALGORITHMS, key_id
 from evidence.verifier.statement import Statement, read_statement
 from evidence.verifier.subjects import Subject, subject_of
@@ -102,10 +103,23 @@ def release(
         # What was compared is in the signed build proof; other reports speak for themselves.
         said = build.equivalence.verdict if part == "equivalence" else delivered.verdict(part, name)
         draft.parts[part] = Part(name, found.sha3_512, said)
+    for name in delivered.attached_names():
+        draft.add(name, delivered.read(name))
     approvals = listed_approvals(delivered)
     for item in approvals:
         draft.add(item.entry.file, delivered.read(item.entry.file))
     demanded = check_demands(policy, draft.parts, approvals, stamp is not None)
+    created, source = created_now(os.environ if environment is None else environment)
+    rebuilds = demanded_rebuilds(
+        delivered,
+        policy,
+        load_trust_root(trust_root or default_trust_root()),
+        Moment(stated_time(created), False),
+        subject_of(delivered.proof_name, digest_bytes(proof)),
+        [*keys.key_ids, *(item.key_id for item in read_envelope(proof).signatures)],
+    )
+    for name, data in rebuilds.items():
+        draft.add(name, data)
     progress("in-toto statements")
     sbom = draft.files.get(draft.parts["sbom"].file) if "sbom" in draft.parts else None
     lines = intoto_lines(subject, build, read_chain(build.chain, build.head), draft.parts, sbom, keys.signers)
@@ -122,7 +136,6 @@ def release(
     for name, data in {**delivered.licences(), **(extra or {})}.items():
         draft.add(name, data)
     progress("signatures" + (" and timestamp" if stamp else ""))
-    created, source = created_now(os.environ if environment is None else environment)
     statement = ReleaseStatement(
         subjects={name: subject_of(name, digest_bytes(data)) for name, data in draft.files.items()},
         model=str(policy["model"]["name"]),

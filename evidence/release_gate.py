@@ -11,16 +11,21 @@ from evidence.delivered import Delivered
 from evidence.verifier.approval import read_approval
 from evidence.verifier.approvals import Accepted, check_required, check_separation
 from evidence.verifier.canonical import MalformedError
-from evidence.verifier.digests import digest_bytes
+from evidence.verifier.digests import digest_bytes, digest_file
 from evidence.verifier.dsse import read_envelope
-from evidence.verifier.errors import UsageError
-from evidence.verifier.release_statement import ApprovalEntry, Part
+from evidence.verifier.errors import UsageError, VerificationFailed
+from evidence.verifier.rebuilds import accept, check_count, demanded_rebuilders
+from evidence.verifier.release_statement import MUST_PASS, ApprovalEntry, Part
+from evidence.verifier.signers import Moment
+from evidence.verifier.subjects import Subject, subject_of
+from evidence.verifier.trust import TrustRoot
 
 _REMEDIES = {
     "equivalence": "build again where the target can be executed",
     "sbom": "run `cuvil sbom` first",
     "coverage": "put the report beside the engine, or take it out of the policy's release.demand",
-    "reproducibility": "put the report beside the engine, or take it out of the policy's release.demand",
+    "reproducibility": "run `cuvil reproduce` first",
+    "dataset": "run `cuvil dataset check --engine`",
     "approvals": "run `cuvil approve` for each role",
     "timestamp": "state timestamp.url in the policy or give --timestamp-command",
     "intoto": "report this as a defect",
@@ -51,6 +56,39 @@ def listed_approvals(delivered: Delivered) -> list[LaidOut]:
     return found
 
 
+def demanded_rebuilds(
+    delivered: Delivered,
+    policy: Mapping[str, Any],
+    root: TrustRoot,
+    moment: Moment,
+    proof: Subject,
+    builders: Sequence[str],
+) -> dict[str, bytes]:
+    """The attestations of independent rebuilders by file name, where the policy demands any.
+
+    Each is judged as the verifier of the finished release will. ``builders``: ids of the keys that built and release.
+    ``RefusedError`` (exit code 3) when fewer hold than are demanded, with what is wrong with the others.
+    """
+    if not demanded_rebuilders(policy)[0]:
+        return {}
+    engine = subject_of(delivered.engine.name, digest_file(delivered.engine))
+    files, found, faults = {}, [], []
+    for name in delivered.rebuild_names():
+        data = delivered.read(name)
+        try:
+            found.append(accept(data, root, moment, engine, proof, builders))
+            files[name] = data
+        except (MalformedError, VerificationFailed) as error:
+            faults.append(f"{name}: {error}")
+    try:
+        check_count(found, policy)
+    except MalformedError as error:
+        said = "".join(f"; {fault}" for fault in faults)
+        remedy = "have `cuvil rebuild` run elsewhere and put its file beside the engine"
+        raise RefusedError(f"{error}{said}; {remedy}") from None
+    return files
+
+
 def check_demands(
     policy: Mapping[str, Any],
     parts: Mapping[str, Part],
@@ -62,7 +100,7 @@ def check_demands(
     The approvals are counted here by what they say; the verification of the finished release judges their signatures.
     """
     demanded = list((policy.get("release") or {}).get("demand") or [])
-    present = {name for name, part in parts.items() if name != "equivalence" or part.verdict == "passed"}
+    present = {name for name, part in parts.items() if name not in MUST_PASS or part.verdict == "passed"}
     present |= {"intoto"} | ({"approvals"} if approvals else set()) | ({"timestamp"} if stamped else set())
     missing = [name for name in demanded if name not in present]
     if missing:

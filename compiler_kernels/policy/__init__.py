@@ -1,7 +1,7 @@
 """The clinical policy: its schema, one module per section, and its reader (docs/policy.md)."""
 
 from compiler_kernels.policy.budget import Budget
-from compiler_kernels.policy.load import check_against, load_policy, merge_pins, policy_from_json
+from compiler_kernels.policy.load import PolicyMisfit, check_against, load_policy, merge_pins, policy_from_json
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.schema import Policy, published_schema
 from compiler_kernels.policy.shapes import SymbolBound
@@ -11,6 +11,7 @@ __all__ = [
     "Budget",
     "Numerics",
     "Policy",
+    "PolicyMisfit",
     "SymbolBound",
     "TensorGuard",
     "check_against",

@@ -1,10 +1,24 @@
-"""Section ``audit``: whether a build may go on when the audit log cannot record it."""
+"""Section ``audit``: what the audit log of builds must record, and what an engine records of its inferences."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pydantic import Field
 
 from compiler_kernels.policy.section import Section
+
+
+class Sessions(Section):
+    """Compiles the session hook into the engine (docs/sessions.md); without the section there is none."""
+
+    inputs: Literal["digest", "keep"] = Field(
+        default="digest",
+        description="digest: records hold digests of inputs; keep: `cuvil run` also keeps the inputs, encrypted.",
+    )
+    sync: bool = Field(
+        default=True, description="Sync every record to the disk before the outputs of its inference appear."
+    )
 
 
 class Audit(Section):
@@ -12,4 +26,7 @@ class Audit(Section):
 
     required: bool = Field(
         default=True, description="Refuse a build, before anything is delivered, that the audit log cannot record."
+    )
+    sessions: Sessions | None = Field(
+        default=None, description="Records of inferences; the engine keeps none if absent."
     )

@@ -56,7 +56,10 @@ class _Short(Section):
     @model_validator(mode="before")
     @classmethod
     def _long_form(cls, value: Any) -> Any:
-        return value if isinstance(value, dict) or value is None else {cls._principal(): value}
+        if not isinstance(value, dict):
+            return value if value is None else {cls._principal(): value}
+        # Lists of policy.json: strict validation takes them as tuples only where no validator stood between.
+        return {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
 
 
 class Threshold(_Short):

@@ -34,6 +34,19 @@ _MESSAGES = {
 }
 
 
+class PolicyMisfit(UsageError):
+    """A field of the policy that does not fit the model: the field is known, its place in the user's file is not."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"the policy's {'.'.join(map(str, path))} {why}")
+        self.path, self.why = path, why
+
+    def placed(self, text: str | bytes, filename: str) -> UsageError:
+        """The same error with line and column in ``text``, which is the policy that :func:`load_policy` has read."""
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        return read_yaml(decoded, filename).error(self.path, self.why)
+
+
 def load_policy(text: str | bytes, filename: str) -> Policy:
     """Read a YAML policy. ``UsageError``, ``file:line:column: field ...``, for the first thing that is wrong."""
     if isinstance(text, bytes):
@@ -67,6 +80,12 @@ def _explain(error: ValidationError, document: Document) -> UsageError:
         near = difflib.get_close_matches(str(path[-1]), known, n=1)
         hint = f"did you mean {near[0]}?" if near else "the known keys are " + ", ".join(known)
         return document.error(path, f"is not a known key; {hint}", at_key=True)
+    if path and path[-1] == "[key]":
+        given = first.get("ctx", {})
+        said = str(given.get("error", "")) or _lower(str(first["msg"]))
+        if str(given.get("pattern", "")).startswith("^[A-Za-z_][A-Za-z0-9_]*"):
+            said = "is no name: letters, digits and _, not beginning with a digit"
+        return document.error(path[:-1], said, at_key=True)
     reason = str(first["ctx"].get("error", "")) if first["type"] == "value_error" else ""
     said = _MESSAGES.get(first["type"]) or reason or _lower(str(first["msg"]))
     return document.error(path, said, at_key=False)
@@ -119,7 +138,7 @@ def check_against(policy: Policy, module: Module) -> None:
     try:
         resolve(policy, *tensors_of(module))
     except LogicError as error:
-        raise UsageError(f"the policy's {'.'.join(map(str, error.path))} {error}") from None
+        raise PolicyMisfit(error.path, str(error)) from None
 
 
 def _check(section: str, guards: Mapping[str, TensorGuard], present: Mapping[str, TensorType]) -> None:

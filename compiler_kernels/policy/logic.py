@@ -84,18 +84,19 @@ class _Resolver:
                         (kind, name), f"has the name of one of the {self.kinds[name]}; names are shared by both"
                     )
                 self.kinds[name] = kind
-        quantities = {n: self.quantity(n) for n in policy.quantities}
-        decisions = {n: self.decision(n) for n in policy.decisions}
+        # By name, not as written: policy.json keeps no order, and equal policies give equal engines.
+        quantities = {n: self.quantity(n) for n in sorted(policy.quantities)}
+        decisions = {n: self.decision(n) for n in sorted(policy.decisions)}
         quantity_order = _ordered(quantities, lambda n: _quantity_refs(quantities[n].value), "quantities")
         decision_order = _ordered(decisions, lambda n: _decision_refs(decisions[n].when), "decisions")
         pure = self.inputs_only(quantities, quantity_order)
         fallbacks = self.fallbacks(policy.fallbacks or Fallbacks())
         return Logic(
             tuple(self.tensors or ()),
-            tuple(NamedThreshold(n, t.value, t.source, t.requirements) for n, t in policy.thresholds.items()),
+            tuple(NamedThreshold(n, t.value, t.source, t.requirements) for n, t in sorted(policy.thresholds.items())),
             tuple(_with_purity(quantities[n], n in pure) for n in quantity_order),
             tuple(decisions[n] for n in decision_order),
-            tuple(self.guard(n, pure, fallbacks["safety_guard"]) for n in (policy.safety or Safety()).guards),
+            tuple(self.guard(n, pure, fallbacks["safety_guard"]) for n in sorted((policy.safety or Safety()).guards)),
             fallbacks,
         )
 

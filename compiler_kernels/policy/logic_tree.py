@@ -201,7 +201,7 @@ class NamedGuard:
 class Logic:
     """The clinical logic of one policy and one model.
 
-    Quantities and decisions stand in an order in which each comes after what it reads; guards in the policy's order.
+    All stand in the order of their names; quantities and decisions after those that they read.
     ``fallbacks`` has one entry for each of ``FAILURES``.
     """
 

@@ -18,9 +18,11 @@ from compiler_kernels.policy.audit import Audit
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Quantities, Safety, Thresholds
+from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
+from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.section import Section
 from compiler_kernels.policy.shapes import SHAPES_DESCRIPTION, Shapes
@@ -54,6 +56,9 @@ class Policy(Section):
     safety: Safety | None = Field(default=None, description="Lockstep and conditions that must hold.")
     fallbacks: Fallbacks | None = Field(default=None, description="What the engine answers when it cannot decide.")
     coverage: Coverage | None = Field(default=None, description="Probes, and the structural coverage to reach.")
+    dataset: Dataset | None = Field(
+        default=None, description="Training, tuning and test set by digest, which must be disjoint."
+    )
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")
@@ -64,6 +69,9 @@ class Policy(Section):
     sbom: Sbom | None = Field(default=None, description="Statements in and gates over the bill of materials.")
     audit: Audit | None = Field(default=None, description="What the audit log must record.")
     clauses: Clauses | None = Field(default=None, description="Clauses that a release must answer.")
+    reproducibility: Reproducibility | None = Field(
+        default=None, description="Rebuilds and compilers that must agree before an engine counts as reproducible."
+    )
     source_date_epoch: Annotated[int, Field(ge=0, le=LAST_EPOCH)] | None = Field(
         default=None,
         description="Seconds since 1970-01-01 UTC, the only time in any artefact; it overrides SOURCE_DATE_EPOCH.",

@@ -102,6 +102,52 @@ typedef struct {
     const char *node; /* the model's nodes that computed it */
 } cuvil_held;
 
+/* ---- Clinical logic (docs/clinical.md) ---- */
+
+/* What can keep an engine from deciding. */
+enum {
+    CUVIL_NO_FAILURE = 0,
+    CUVIL_INPUT_GUARD,
+    CUVIL_OUTPUT_GUARD,
+    CUVIL_SAFETY_GUARD,
+    CUVIL_NOT_A_NUMBER,
+    CUVIL_REFUSAL,
+    CUVIL_LOCKSTEP,
+    CUVIL_FAILURES
+};
+
+/* How an inference ended: decided; not decided, and the policy's fallback gives the decisions; or no answer at all. */
+enum { CUVIL_OPEN = 0, CUVIL_DECIDED, CUVIL_FALLBACK, CUVIL_NO_ANSWER };
+
+/* The answer of the last inference. Entries of truth values: 1, 0, or -1 where nothing was computed. */
+typedef struct {
+    int status;           /* CUVIL_DECIDED... */
+    int failure;          /* CUVIL_NO_FAILURE... */
+    int guard;            /* safety guard that does not hold, or -1 */
+    const char *sentence; /* what failed, or NULL */
+    const char *message;  /* what the fallback tells the user; empty where it tells nothing */
+    const double *quantities;
+    const unsigned char *quantities_known; /* 1 where the quantity was computed */
+    const signed char *decisions;
+    const signed char *guards;
+} cuvil_answer;
+
+/* The policy's logic as code. Of one inference a host calls begin; then, with the inputs in their buffers and within
+ * their guards, before; infer; and, with the outputs canonical and within their guards, after. Where before or after
+ * returns 0 the answer is complete and there is nothing more to do. What the host itself finds wrong (a guard of a tensor,
+ * a refusal) it reports with fail, which completes the answer with the fallback of that failure. An answer other than
+ * CUVIL_DECIDED means that the outputs are not to be used. */
+typedef struct {
+    int quantity_count, decision_count, guard_count;
+    const char *const *quantities, *const *decisions, *const *guards; /* names */
+    const cuvil_answer *answer;
+    void (*begin)(void);
+    int (*before)(void);
+    int (*after)(void);
+    void (*fail)(int failure, const char *sentence); /* the sentence is kept by reference */
+    void (*erase)(void); /* forgets the answer; cuvil_erase calls it */
+} cuvil_clinical;
+
 typedef struct cuvil_engine {
     /* model..target: what was compiled; digests are SHA3-512 in hex, with or without the prefix "sha3-512:" */
     const char *model, *model_version, *arithmetic, *frozen_graph, *config_digest, *weights_digest, *target;
@@ -141,6 +187,7 @@ typedef struct cuvil_engine {
     /* held_count values by the step that reads them last, the same places in the arenas of both; NULL without lockstep. */
     const cuvil_held *held;
     int held_count;
+    const cuvil_clinical *clinical; /* NULL where the policy has no decisions and no safety guards */
 } cuvil_engine;
 
 #ifdef __cplusplus

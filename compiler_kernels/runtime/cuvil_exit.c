@@ -14,6 +14,8 @@ void cuvil_wipe_at_exit(void *frame) {
     cuvil_register_text();
     cuvil_register_input();
     cuvil_register_output();
+    cuvil_register_guard();
+    cuvil_register_inference();
 }
 
 static __attribute__((noinline)) void wipe_below(void) {

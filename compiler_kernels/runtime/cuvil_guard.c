@@ -32,8 +32,14 @@ static void format_value(char text[48], const cuvil_tensor *tensor, const void *
     }
 }
 
-static _Noreturn void refuse(const char *kind, const cuvil_tensor *tensor, const void *values, long first, long broken,
-                             const char *words) {
+static char sentence[4096];
+
+void cuvil_register_guard(void) {
+    cuvil_erase_register(sentence, sizeof sentence);
+}
+
+static const char *sentence_of(const char *kind, const cuvil_tensor *tensor, const void *values, long first, long broken,
+                               const char *words) {
     char value[48], place[256], rule[96] = "";
     long index[CUVIL_MAX_RANK], rest = first;
     for (int axis = tensor->rank - 1; axis >= 0; axis--) {
@@ -45,21 +51,22 @@ static _Noreturn void refuse(const char *kind, const cuvil_tensor *tensor, const
     if (tensor->finite) snprintf(rule, sizeof rule, " finite");
     if (tensor->has_lo) snprintf(rule + strlen(rule), 40, " >= %.9g", tensor->lo);
     if (tensor->has_hi) snprintf(rule + strlen(rule), 40, " <= %.9g", tensor->hi);
-    cuvil_fail(CUVIL_REFUSED, "guard",
-               "%s '%s' is refused by the policy's guard: value %s at index %s is %s, and every value must be%s "
-               "(%ld of %ld break the guard); %s",
-               kind, tensor->name, value, place, words, rule, broken, tensor->count,
-               kind[0] == 'i' ? "correct the input, or the guard in the policy if it does not describe your data"
-                              : "no output was written");
+    snprintf(sentence, sizeof sentence,
+             "%s '%s' is refused by the policy's guard: value %s at index %s is %s, and every value must be%s "
+             "(%ld of %ld break the guard); %s",
+             kind, tensor->name, value, place, words, rule, broken, tensor->count,
+             kind[0] == 'i' ? "correct the input, or the guard in the policy if it does not describe your data"
+                            : "no output was written");
+    return sentence;
 }
 
-void cuvil_guard(const char *kind, const cuvil_tensor *tensor, const void *values) {
+const char *cuvil_guard(const char *kind, const cuvil_tensor *tensor, const void *values) {
     long first = -1, broken = 0;
-    if (!tensor->finite && !tensor->has_lo && !tensor->has_hi) return;
+    if (!tensor->finite && !tensor->has_lo && !tensor->has_hi) return NULL;
     for (long i = 0; i < tensor->count; i++) {
         if (!complaint(tensor, values, i)) continue;
         if (first < 0) first = i;
         broken++;
     }
-    if (first >= 0) refuse(kind, tensor, values, first, broken, complaint(tensor, values, first));
+    return first < 0 ? NULL : sentence_of(kind, tensor, values, first, broken, complaint(tensor, values, first));
 }

@@ -1,7 +1,10 @@
 /* --version and --self-test. */
 #include "cuvil_runtime.h"
+#include "cuvil_session.h"
 
 #include <string.h>
+
+extern const cuvil_session_hooks cuvil_sessions __attribute__((weak)); /* no object: the policy has no audit.sessions */
 
 static void put_member(const char *name, const char *value) {
     cuvil_putf("\"%s\": ", name);
@@ -136,6 +139,10 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
         for (size_t i = 0; i < field_count; i++) put_member(fields[i][0], fields[i][1]);
         cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, \"lockstep\": %s, ", engine->weights_size, engine->arena_bytes,
                    engine->checker ? "true" : "false");
+        if (&cuvil_sessions)
+            cuvil_putf("\"sessions\": {\"inputs\": \"%s\", \"sync\": %s}, ", cuvil_sessions.inputs, cuvil_sessions.sync ? "true" : "false");
+        else
+            cuvil_put("\"sessions\": null, ");
         put_variants(engine, isa);
         put_symbols(engine);
         put_tensors_json("inputs", engine->inputs, engine->input_count, 0);
@@ -147,6 +154,7 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
     for (size_t i = 0; i < field_count; i++) cuvil_putf("%-15s %s\n", fields[i][0], fields[i][1]);
     cuvil_putf("%-15s %lu\n%-15s %lu\n", "weights_bytes", engine->weights_size, "arena_bytes", engine->arena_bytes);
     cuvil_putf("%-15s %s\n", "lockstep", engine->checker ? "yes" : "no");
+    cuvil_putf("%-15s %s\n", "sessions", &cuvil_sessions ? cuvil_sessions.inputs : "none");
     put_variants(engine, isa);
     put_symbols(engine);
     put_tensors_text("input", engine->inputs, engine->input_count);

@@ -14,6 +14,7 @@ void cuvil_register_input(void) {
     cuvil_erase_register(header_text, sizeof header_text);
     cuvil_erase_register(&parsed, sizeof parsed);
 }
+static const char *role = "input"; /* of the tensor that is read */
 
 /* Reads up to size bytes; fewer only at the end of the file. */
 static size_t read_up_to(int descriptor, const char *path, void *data, size_t size) {
@@ -21,7 +22,7 @@ static size_t read_up_to(int descriptor, const char *path, void *data, size_t si
     while (done < size) {
         ssize_t got = read(descriptor, (char *)data + done, size - done);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) cuvil_fail(CUVIL_USAGE, NULL, "cannot read the input file %s: %s", path, strerror(errno));
+        if (got < 0) cuvil_fail(CUVIL_USAGE, NULL, "cannot read the %s file %s: %s", role, path, strerror(errno));
         if (got == 0) break;
         done += (size_t)got;
     }
@@ -50,9 +51,9 @@ static void check_dtype(const char *path, const cuvil_tensor *tensor, const char
     if (cuvil_same_descr(type, descr)) return;
     describe_dtype(kind, descr);
     cuvil_fail(CUVIL_USAGE, NULL,
-               "%s holds %s ('%s') but input '%s' is %s ('%s'): convert it with numpy.save(path, "
+               "%s holds %s ('%s') but %s '%s' is %s ('%s'): convert it with numpy.save(path, "
                "numpy.load(path).astype('%s'))",
-               path, kind, descr, tensor->name, type->name, type->npy, type->npy);
+               path, kind, descr, role, tensor->name, type->name, type->npy, type->npy);
 }
 
 static void check_shape(const char *path, const cuvil_tensor *tensor, const cuvil_npy_header *header) {
@@ -60,15 +61,15 @@ static void check_shape(const char *path, const cuvil_tensor *tensor, const cuvi
     long count = 1;
     int same = header->rank == tensor->rank;
     for (int axis = 0; same && axis < header->rank; axis++)
-        same = tensor->extents ? header->shape[axis] >= 1 && header->shape[axis] <= tensor->shape[axis]
+        same = tensor->extents ? header->shape[axis] >= (role[0] == 'i') && header->shape[axis] <= tensor->shape[axis]
                                : header->shape[axis] == tensor->shape[axis];
     for (int axis = 0; same && tensor->extents && axis < header->rank; axis++) tensor->extents[axis] = header->shape[axis];
     if (same) return;
     if (tensor->extents) {
         cuvil_shape_text(held, header->shape, header->rank);
         cuvil_shape_text(wanted, tensor->shape, tensor->rank);
-        cuvil_fail(CUVIL_USAGE, NULL, "%s has shape %s but input '%s' takes at most %s: resample or crop the array", path, held,
-                   tensor->name, wanted);
+        cuvil_fail(CUVIL_USAGE, NULL, "%s has shape %s but %s '%s' takes at most %s: resample or crop the array", path, held,
+                   role, tensor->name, wanted);
     }
     cuvil_shape_text(held, header->shape, header->rank);
     cuvil_shape_text(wanted, tensor->shape, tensor->rank);
@@ -76,20 +77,20 @@ static void check_shape(const char *path, const cuvil_tensor *tensor, const cuvi
         if (__builtin_mul_overflow(count, header->shape[axis], &count)) count = -1;
     if (count == tensor->count)
         cuvil_fail(CUVIL_USAGE, NULL,
-                   "%s has shape %s but input '%s' is compiled for %s: if the order of the elements is the same, "
+                   "%s has shape %s but %s '%s' is compiled for %s: if the order of the elements is the same, "
                    "numpy.save(path, numpy.load(path).reshape(%s)) fixes it",
-                   path, held, tensor->name, wanted, wanted);
+                   path, held, role, tensor->name, wanted, wanted);
     cuvil_fail(CUVIL_USAGE, NULL,
-               "%s has shape %s but input '%s' is compiled for %s: resample or crop the array, or compile an engine for "
+               "%s has shape %s but %s '%s' is compiled for %s: resample or crop the array, or compile an engine for "
                "that shape with cuvil build --input-shape",
-               path, held, tensor->name, wanted);
+               path, held, role, tensor->name, wanted);
 }
 
 static int read_header(const char *path, const cuvil_tensor *tensor) {
     unsigned char lead[12];
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (descriptor < 0)
-        cuvil_fail(CUVIL_USAGE, NULL, "cannot open the file of input '%s', %s: %s", tensor->name, path, strerror(errno));
+        cuvil_fail(CUVIL_USAGE, NULL, "cannot open the file of %s '%s', %s: %s", role, tensor->name, path, strerror(errno));
     size_t got = read_up_to(descriptor, path, lead, 10);
     if (got >= 2 && !memcmp(lead, "PK", 2))
         cuvil_fail(CUVIL_USAGE, NULL, "%s is a .npz archive, not a .npy file: save one array with numpy.save(path, array)",
@@ -115,21 +116,22 @@ static int read_header(const char *path, const cuvil_tensor *tensor) {
     check_dtype(path, tensor, parsed.descr);
     check_shape(path, tensor, &parsed);
     if (parsed.fortran_order)
-        cuvil_fail(CUVIL_USAGE, NULL, "%s is in Fortran order but input '%s' is read in C order: convert it with "
-                   "numpy.save(path, numpy.ascontiguousarray(numpy.load(path)))", path, tensor->name);
+        cuvil_fail(CUVIL_USAGE, NULL, "%s is in Fortran order but %s '%s' is read in C order: convert it with "
+                   "numpy.save(path, numpy.ascontiguousarray(numpy.load(path)))", path, role, tensor->name);
     return descriptor;
 }
 
-void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, void *values) {
+void cuvil_npy_load(const char *kind, const char *path, const cuvil_tensor *tensor, void *values) {
+    role = kind;
     char extra;
     int descriptor = read_header(path, tensor);
     size_t size = (size_t)cuvil_actual(tensor).count * cuvil_type_of(tensor)->size;
     size_t got = read_up_to(descriptor, path, values, size);
     if (got != size)
-        cuvil_fail(CUVIL_USAGE, NULL, "%s is truncated: it holds %lu of the %lu data bytes of input '%s'; write it again with "
-                   "numpy.save(path, array)", path, (unsigned long)got, (unsigned long)size, tensor->name);
+        cuvil_fail(CUVIL_USAGE, NULL, "%s is truncated: it holds %lu of the %lu data bytes of %s '%s'; write it again with "
+                   "numpy.save(path, array)", path, (unsigned long)got, (unsigned long)size, role, tensor->name);
     if (read_up_to(descriptor, path, &extra, 1) != 0)
-        cuvil_fail(CUVIL_USAGE, NULL, "%s has bytes after the array of input '%s': one file holds one array; write it again "
-                   "with numpy.save(path, array)", path, tensor->name);
+        cuvil_fail(CUVIL_USAGE, NULL, "%s has bytes after the array of %s '%s': one file holds one array; write it again "
+                   "with numpy.save(path, array)", path, role, tensor->name);
     close(descriptor);
 }

@@ -19,7 +19,7 @@ const char *cuvil_npy_parse(const char *text, size_t size, cuvil_npy_header *hea
 
 /* Reads the array at path into values (tensor->count elements). Exit 2 with the file, what it holds, what is wanted and
  * the remedy unless it is exactly the tensor's dtype, order, shape and size. */
-void cuvil_npy_load(const char *path, const cuvil_tensor *tensor, void *values);
+void cuvil_npy_load(const char *kind, const char *path, const cuvil_tensor *tensor, void *values);
 
 /* The bytes numpy.save (2.x) puts before the data of this tensor; buffer of 512 bytes; returns their number. */
 size_t cuvil_npy_write_header(unsigned char *buffer, const cuvil_tensor *tensor);

@@ -12,7 +12,9 @@
 char cuvil_output_file[CUVIL_MAX_TENSORS][CUVIL_FILE_NAME_MAX];
 char cuvil_output_digest[CUVIL_MAX_TENSORS][129];
 
-static char temporary[CUVIL_MAX_TENSORS][CUVIL_FILE_NAME_MAX + 32];
+/* The files of one call: the outputs, and the answer after them. */
+static char temporary[CUVIL_MAX_TENSORS + 1][CUVIL_FILE_NAME_MAX + 32];
+static const char *final_name[CUVIL_MAX_TENSORS + 1];
 static int directory_fd = -1, directory_created = 0;
 static const char *directory_path;
 static int made = 0, renamed = 0; /* temporaries that exist or existed; of those, how many have their final name */
@@ -47,7 +49,7 @@ void cuvil_output_names(const cuvil_engine *engine) {
 }
 
 static _Noreturn void give_up(const char *what, const char *file, int problem) {
-    for (int i = 0; i < made; i++) unlinkat(directory_fd, i < renamed ? cuvil_output_file[i] : temporary[i], 0);
+    for (int i = 0; i < made; i++) unlinkat(directory_fd, i < renamed ? final_name[i] : temporary[i], 0);
     if (directory_created) rmdir(directory_path);
     cuvil_fail(CUVIL_USAGE, NULL, "cannot %s %s%s%s: %s; give --output-dir a directory that can be written", what,
                directory_path, file[0] ? "/" : "", file, strerror(problem));
@@ -77,41 +79,58 @@ static int write_piece(int file, cuvil_sha3 *hash, const void *data, size_t size
     return 0;
 }
 
-static void write_temporary(int i, const cuvil_tensor *tensor, const void *values) {
+/* Opens temporary number made for the file called name, in the open directory. */
+static int open_temporary(const char *name) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    const char *name = cuvil_output_file[i];
     struct stat existing;
+    char *own = temporary[made];
     if (!fstatat(directory_fd, name, &existing, AT_SYMLINK_NOFOLLOW) && S_ISDIR(existing.st_mode))
         give_up("replace", name, EISDIR);
-    snprintf(temporary[i], sizeof temporary[i], ".%.127s.%ld.tmp", name, (long)getpid());
-    int file = openat(directory_fd, temporary[i], flags, 0666);
+    snprintf(own, sizeof temporary[0], ".%.127s.%ld.tmp", name, (long)getpid());
+    int file = openat(directory_fd, own, flags, 0666);
     if (file < 0 && errno == EEXIST) { /* left by a killed process that had our number */
-        unlinkat(directory_fd, temporary[i], 0);
-        file = openat(directory_fd, temporary[i], flags, 0666);
+        unlinkat(directory_fd, own, 0);
+        file = openat(directory_fd, own, flags, 0666);
     }
     if (file < 0) give_up("write", name, errno);
-    made = i + 1;
+    final_name[made++] = name;
+    return file;
+}
+
+static void close_temporary(int file, const char *name, int problem) {
+    if (!problem && fsync(file) && errno != EINVAL && errno != EROFS) problem = errno; /* EINVAL: nothing to sync */
+    if (close(file) && !problem) problem = errno;
+    if (problem) give_up("write", name, problem);
+}
+
+static void write_output(int i, const cuvil_tensor *tensor, const void *values) {
+    const int file = open_temporary(cuvil_output_file[i]);
     cuvil_sha3 hash;
     cuvil_sha3_init(&hash);
     int problem = write_piece(file, &hash, header, cuvil_npy_write_header(header, tensor));
     if (!problem) problem = write_piece(file, &hash, values, (size_t)tensor->count * cuvil_type_of(tensor)->size);
-    if (!problem && fsync(file) && errno != EINVAL && errno != EROFS) problem = errno; /* EINVAL: nothing to sync */
-    if (close(file) && !problem) problem = errno;
-    if (problem) give_up("write", name, problem);
+    close_temporary(file, cuvil_output_file[i], problem);
     cuvil_sha3_hex(&hash, cuvil_output_digest[i]);
 }
 
-void cuvil_write_outputs(const cuvil_engine *engine, const char *directory) {
+static void write_answer(const char *text) {
+    const int file = open_temporary(CUVIL_ANSWER_FILE);
+    cuvil_sha3 unused;
+    cuvil_sha3_init(&unused);
+    close_temporary(file, CUVIL_ANSWER_FILE, write_piece(file, &unused, text, strlen(text)));
+}
+
+void cuvil_write_files(const cuvil_engine *engine, const char *directory, int outputs, const char *(*answer)(void)) {
     directory_path = directory;
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error that is cleaned up after */
     open_directory();
-    for (int i = 0; i < engine->output_count; i++) {
+    for (int i = 0; i < (outputs ? engine->output_count : 0); i++) {
         const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
-        write_temporary(i, &actual, engine->output_buffers[i]);
+        write_output(i, &actual, engine->output_buffers[i]);
     }
-    for (int i = 0; i < engine->output_count; i++) {
-        if (renameat(directory_fd, temporary[i], directory_fd, cuvil_output_file[i]))
-            give_up("write", cuvil_output_file[i], errno);
+    if (answer) write_answer(answer()); /* it names the digests of the outputs */
+    for (int i = 0; i < made; i++) {
+        if (renameat(directory_fd, temporary[i], directory_fd, final_name[i])) give_up("write", final_name[i], errno);
         renamed = i + 1;
     }
     fsync(directory_fd); /* makes the renames durable where the file system can; the data already is */

@@ -9,9 +9,13 @@
 #include <unistd.h>
 
 int cuvil_json = 0;
+char cuvil_also[256];
 
 static char pending[8192];
 static size_t pending_size = 0;
+static char *captured; /* where text goes instead of standard output */
+static size_t captured_size, captured_room;
+static const char *failure_name, *failure_guard;
 
 /* Returns 0, or the errno of the failed write. */
 static int write_all(int descriptor, const char *data, size_t size) {
@@ -44,10 +48,36 @@ void cuvil_flush(void) {
 }
 
 static void put_bytes(const char *text, size_t size) {
+    if (captured) {
+        if (size >= captured_room - captured_size) {
+            captured = NULL;
+            cuvil_fail(CUVIL_USAGE, NULL, "the answer is longer than %lu bytes: give the outputs and decisions shorter names",
+                       (unsigned long)captured_room);
+        }
+        memcpy(captured + captured_size, text, size);
+        captured_size += size;
+        return;
+    }
     for (size_t i = 0; i < size; i++) {
         if (pending_size == sizeof pending) cuvil_flush();
         pending[pending_size++] = text[i];
     }
+}
+
+void cuvil_capture(char *buffer, size_t room) {
+    captured = buffer;
+    captured_size = 0;
+    captured_room = room;
+}
+
+void cuvil_capture_end(void) {
+    captured[captured_size] = 0;
+    captured = NULL;
+}
+
+void cuvil_name_failure(const char *failure, const char *guard) {
+    failure_name = failure;
+    failure_guard = guard;
 }
 
 void cuvil_put(const char *text) {
@@ -107,6 +137,16 @@ void cuvil_put_shape(const long *shape, int rank, const char *open, const char *
     cuvil_put(close);
 }
 
+int cuvil_decimal(char *text, uint64_t value, const char *before) {
+    char digits[20];
+    int count = 0, size = (int)strlen(before);
+    memcpy(text, before, (size_t)size);
+    do digits[count++] = (char)('0' + value % 10);
+    while (value /= 10);
+    while (count > 0) text[size++] = digits[--count];
+    return size;
+}
+
 char *cuvil_shape_text(char *buffer, const long *shape, int rank) {
     size_t used = 1;
     buffer[0] = '(';
@@ -121,6 +161,7 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) 
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    captured = NULL;
     if (cuvil_json) {
         static const char *const kinds[] = {"", "VerificationFailed", "UsageError", "RefusedError", "UnsupportedError"};
         pending_size = 0;
@@ -130,6 +171,12 @@ _Noreturn void cuvil_fail(int code, const char *check, const char *format, ...) 
             cuvil_put(", \"check\": ");
             cuvil_put_json_string(check);
         }
+        if (failure_name) {
+            cuvil_putf(", \"failure\": \"%s\", \"guard\": ", failure_name);
+            if (failure_guard) cuvil_put_json_string(failure_guard);
+            else cuvil_put("null");
+        }
+        cuvil_put(cuvil_also);
         cuvil_put("}\n");
         cuvil_flush();
     }

@@ -1,6 +1,8 @@
 /* The element types an engine's inputs and outputs may have. */
 #include "cuvil_runtime.h"
 
+#include "cuvil_load.h"
+
 #include <string.h>
 
 static const cuvil_type types[] = {
@@ -32,37 +34,8 @@ static int half_is_finite(uint16_t bits, int fraction) {
     return ((bits & 0x7FFFu) >> fraction) != exponent;
 }
 
-/* Value of element i as binary64; the half types are decoded from their bits. */
 double cuvil_value(const cuvil_tensor *tensor, const void *values, long i) {
-    uint16_t half;
-    uint32_t word;
-    float single;
-    switch (tensor->dtype) {
-    case CUVIL_FLOAT32: return (double)((const float *)values)[i];
-    case CUVIL_FLOAT64: return ((const double *)values)[i];
-    case CUVIL_INT8: return (double)((const int8_t *)values)[i];
-    case CUVIL_INT16: return (double)((const int16_t *)values)[i];
-    case CUVIL_INT32: return (double)((const int32_t *)values)[i];
-    case CUVIL_INT64: return (double)((const int64_t *)values)[i];
-    case CUVIL_UINT16: return (double)((const uint16_t *)values)[i];
-    case CUVIL_UINT32: return (double)((const uint32_t *)values)[i];
-    case CUVIL_UINT64: return (double)((const uint64_t *)values)[i];
-    case CUVIL_BFLOAT16:
-        memcpy(&half, (const char *)values + 2 * i, 2);
-        word = (uint32_t)half << 16;
-        memcpy(&single, &word, 4);
-        return (double)single;
-    case CUVIL_FLOAT16: {
-        memcpy(&half, (const char *)values + 2 * i, 2);
-        const int exponent = half >> 10 & 31;
-        double value = (double)(half & 1023);
-        if (exponent == 31) value = half & 1023 ? __builtin_nan("") : __builtin_inf();
-        else if (exponent == 0) value *= 0x1p-24;
-        else value = (value + 1024.0) * (double)(1u << exponent) * 0x1p-25;
-        return half >> 15 ? -value : value;
-    }
-    default: return (double)((const uint8_t *)values)[i];
-    }
+    return cuvil_load(tensor->dtype, values, i);
 }
 
 int cuvil_class(const cuvil_tensor *tensor, const void *values, long i) {

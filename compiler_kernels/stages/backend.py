@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.symbols import scope, symbols_of
@@ -24,11 +23,14 @@ from compiler_kernels.passes.products import LowerProducts
 from compiler_kernels.passes.recurrent import LowerRecurrent
 from compiler_kernels.passes.skip_unselected import SkipUnselected
 from compiler_kernels.policy import Policy, policy_from_json
+from compiler_kernels.policy.audit import Sessions
+from compiler_kernels.policy.logic import resolve, tensors_of
 from compiler_kernels.proofs.access import prove_accesses
 from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.stages.frontend import JSON, module_artifacts, read_module
-from compiler_kernels.targets.c.program import Guard, Identity, generate
+from compiler_kernels.targets.c.clinical import Clinical
+from compiler_kernels.targets.c.program import COMPILED_FILES, Guard, Identity, generate
 from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.sources import runtime_sources
@@ -103,12 +105,24 @@ def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 
 
-def guards_of(policy: Policy) -> dict[str, Guard]:
+def guards_of(policy: Policy) -> dict[tuple[str, str], Guard]:
+    """By ``("inputs", NAME)`` and ``("outputs", NAME)``: an input and an output may share a name."""
     found = {}
-    for name, tensor in [*policy.inputs.items(), *policy.outputs.items()]:
-        low, high = tensor.range if tensor.range is not None else (None, None)
-        found[name] = Guard(tensor.finite, low, high)
+    for space, tensors in (("inputs", policy.inputs), ("outputs", policy.outputs)):
+        for name, tensor in tensors.items():
+            low, high = tensor.range if tensor.range is not None else (None, None)
+            found[space, name] = Guard(tensor.finite, low, high)
     return found
+
+
+def clinical_of(policy: Policy, module: Module) -> Clinical:
+    """The clinical logic of ``policy`` for ``module`` (L0 or frozen), which ``check_against`` has accepted."""
+    return Clinical(resolve(policy, *tensors_of(module)), policy.coverage is not None and policy.coverage.probes)
+
+
+def sessions_of(policy: Policy) -> Sessions | None:
+    """How the engine keeps records of inferences, or ``None`` (docs/sessions.md)."""
+    return policy.audit.sessions if policy.audit else None
 
 
 def wants_lockstep(policy: Policy) -> bool:
@@ -120,10 +134,6 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l2/ir_l2.txt"], inputs["ir_l2/weights.bin"])
     policy_json = inputs["source_model/policy.json"].data
     policy = policy_from_json(policy_json)
-    if policy.quantities or policy.decisions or (policy.safety and policy.safety.guards):
-        raise UnsupportedError(
-            "the sections quantities, decisions and safety.guards are read but not yet compiled; leave them out"
-        )
     target = resolve_target(str(config["target"]))
     digest = config_digest(policy_json, inputs["source_model/pins.json"].data, target.triple)
     identity = Identity(
@@ -135,9 +145,20 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     )
     isas = VARIANTS[target.machine]
     lockstep = wants_lockstep(policy)
-    program = generate(module, store, identity, guards_of(policy), isas=isas, lockstep=lockstep)
+    clinical = clinical_of(policy, parse_module(inputs["frozen_graph/frozen_graph.txt"].text))
+    program = generate(
+        module,
+        store,
+        identity,
+        guards_of(policy),
+        isas=isas,
+        lockstep=lockstep,
+        clinical=clinical,
+        sessions=sessions_of(policy),
+    )
+    media = {"c": C_SOURCE, "json": JSON}
     artifacts = tuple(
-        Artifact(name, data, C_SOURCE if name.endswith(".c") else "application/octet-stream")
+        Artifact(name, data, media.get(name.rpartition(".")[2], "application/octet-stream"))
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
@@ -150,6 +171,8 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         "memory_bytes": total_bytes(memory),
         "scratch_bytes_per_thread": program.scratch_bytes,
         "instruction_sets": [isa.name for isa in isas],
+        "decisions": len(clinical.logic.decisions),
+        "safety_guards": len(clinical.logic.guards),
         "lockstep": lockstep,
         "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
     }
@@ -192,7 +215,7 @@ GENERATED_SOURCE = Stage(
 ENGINE = Stage(
     "engine",
     _engine,
-    reads=tuple(f"generated_source/{name}" for name in ("engine.c", "kernels.c", "weights.S", "engine_weights.bin")),
+    reads=tuple(f"generated_source/{name}" for name in COMPILED_FILES),
     config=("target",),
     description="The static engine for one target.",
 )

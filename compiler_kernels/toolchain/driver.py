@@ -12,7 +12,7 @@ import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -53,10 +53,14 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class BuildOutput:
-    """A compiled file and how it was made; ``report`` holds no time, path or other trace of the machine."""
+    """A compiled file and how it was made; ``report`` holds no time, path or other trace of the machine.
+
+    ``linked``: the file before it was stripped, with its symbols.
+    """
 
     data: bytes
     report: dict[str, Json]
+    linked: bytes = field(default=b"", repr=False)
 
 
 @dataclass
@@ -188,6 +192,7 @@ class Driver(ABC):
             flags += self.map_flags(kind)
             self._run(space, target, self.command(target), [*flags, *baseline, *objects, "-o", product])
         data = (directory / product).read_bytes()
+        image = data
         linked = linked_objects(space.output, data) if self.map_flags(kind) else None
         if kind == "bin" and not self.links_malloc:
             _refuse_allocators(data)
@@ -207,7 +212,7 @@ class Driver(ABC):
             "size": len(data),
             "sha3_512": sha3_512_hex(data),
         }
-        return BuildOutput(data, report)
+        return BuildOutput(data, report, image)
 
     def _run(self, space: Workspace, target: Target, program: Sequence[str], words: Sequence[str]) -> None:
         output = run_sealed([*program, *words], space.directory, space.environment, self.timeout)

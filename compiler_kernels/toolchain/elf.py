@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_kernels.errors import CuvilError
@@ -14,6 +15,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 _SHT_SYMTAB, _SHT_STRTAB, _SHT_NOBITS = 2, 3, 8
 _SHF_ALLOC = 2
+_STT_OBJECT, _STT_FUNC, _STT_FILE = 1, 2, 4
+_STB_LOCAL = 0
 
 
 @dataclass(frozen=True)
@@ -57,20 +60,46 @@ def read_sections(data: bytes) -> tuple[Section, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Symbol:
+    """A function or object of a symbol table; ``address`` and ``size`` in bytes.
+
+    ``file``: the source file of a local one (its STT_FILE entry), empty for a global one.
+    """
+
+    name: str
+    address: int
+    size: int
+    file: str
+
+
 def read_symbols(data: bytes) -> frozenset[str]:
     """Names in the symbol table (.symtab) of a linked file; empty when it is stripped."""
+    return frozenset(name for name, *_ in _symbols(data)) - {""}
+
+
+def symbol_table(data: bytes) -> tuple[Symbol, ...]:
+    """Functions and objects of a linked file that have a size, by address; empty when it is stripped."""
+    found, file = [], ""
+    for name, info, address, size in _symbols(data):
+        if info & 15 == _STT_FILE:
+            file = name
+        elif info & 15 in (_STT_OBJECT, _STT_FUNC) and size:
+            found.append(Symbol(name, address, size, file if info >> 4 == _STB_LOCAL else ""))
+    return tuple(sorted(found, key=lambda item: (item.address, item.size)))
+
+
+def _symbols(data: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """``(name, info, value, size)`` of every entry."""
     sections = read_sections(data)
-    found: set[str] = set()
     for table in sections:
         if table.kind != _SHT_SYMTAB:
             continue
         strings = sections[table.link]
         text = data[strings.offset : strings.offset + strings.size]
         for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
-            start = _SYMBOL.unpack_from(data, at)[0]
-            found.add(text[start : text.find(b"\0", start)].decode())
-    found.discard("")
-    return frozenset(found)
+            start, info, _, _, value, size = _SYMBOL.unpack_from(data, at)
+            yield text[start : text.find(b"\0", start)].decode(), info, value, size
 
 
 def section_sizes(data: bytes) -> dict[str, int]:

@@ -8,24 +8,28 @@ RUNTIME_DIRECTORY = Path(__file__).resolve().parent.parent / "runtime"
 
 # Compiled for the oldest processor of the target: these must run before the processor has been checked.
 BASELINE_UNITS = (
+    "cuvil_answer.c",
     "cuvil_bench.c",
     "cuvil_cpu.c",
     "cuvil_erase.c",
     "cuvil_exit.c",
     "cuvil_guard.c",
+    "cuvil_inference.c",
     "cuvil_info.c",
     "cuvil_input.c",
     "cuvil_lockstep.c",
     "cuvil_main.c",
     "cuvil_npy.c",
     "cuvil_output.c",
+    "cuvil_session.c",
     "cuvil_sha3.c",
     "cuvil_text.c",
     "cuvil_threads.c",
     "cuvil_types.c",
+    "cuvil_vectors.c",
 )
-# Compiled like the generated code, whose floating-point unit they test.
-ENGINE_CPU_UNITS = ("cuvil_isa.c",)
+# Compiled like the generated code: one tests its floating-point unit, one needs its vectors.
+ENGINE_CPU_UNITS = ("cuvil_digest.c", "cuvil_isa.c")
 # Also part of an engine that is a library.
 LIBRARY_UNITS = ("cuvil_erase.c", "cuvil_lockstep.c")
 RUNTIME_UNITS = BASELINE_UNITS + ENGINE_CPU_UNITS

@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 from cuvil_assets.cli.audit_app import add_audit
+from cuvil_assets.cli.change_app import add_change
+from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.release_app import add_commands
+from cuvil_assets.cli.reproduce_app import add_reproduce
+from cuvil_assets.cli.session_app import add_session
+from cuvil_assets.cli.trace_app import add_trace
 
 app = typer.Typer(
     name="cuvil",
@@ -23,7 +28,12 @@ keys_app = typer.Typer(help="Signing keys of this machine.", no_args_is_help=Tru
 app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
+add_reproduce(app)
 add_audit(app)
+add_session(app)
+add_trace(app)
+add_change(app)
+add_dataset(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
@@ -118,12 +128,24 @@ def run(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="Threads, 1 if absent; the result has the same bits for every N.")
     ] = None,
+    session: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Record the inference in this archive.", show_default=False),
+    ] = None,
+    subject: Annotated[
+        str,
+        typer.Option(metavar="ID", help="Whose input it is; the record holds a random token.", show_default=False),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Run an engine, under an emulator where this machine needs one; ends with the engine's own exit code."""
     from cuvil_assets.cli import run as command
 
-    command.run(engine, input or [], output_dir, json, threads)
+    if session is None:
+        command.run(engine, input or [], output_dir, json, threads, subject)
+    from cuvil_assets.cli import run_session
+
+    raise typer.Exit(run_session.run(engine, input or [], output_dir, json, threads, session, subject))
 
 
 @app.command()
@@ -169,6 +191,44 @@ def explain(
     from cuvil_assets.cli import explain as command
 
     command.run(engine, ir, node, json)
+
+
+@app.command()
+def certificate(
+    engine: EngineFile,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]FILE.npy", help="An input; NAME is needed when the engine has several."),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OUTPUT[0,1]>=0.5", help="A decision to certify; without index, for every element."),
+    ] = None,
+    argmax: Annotated[
+        list[str] | None, typer.Option(metavar="OUTPUT", help="Certify the largest class (last axis) of every row.")
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Bounds of every layer too; runs the reference, which is slow.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the certificate as JSON.", show_default=False)
+    ] = None,
+    bounds: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the bound of every element, NAME.bound.npy.", show_default=False),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the layers as PNG (needs matplotlib).", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Bound what rounding did to one inference, and certify decisions; ends with 1 when one is not certified."""
+    from cuvil_assets.cli import certificate as command
+
+    raise typer.Exit(
+        command.run(engine, input or [], threshold or [], argmax or [], layers, output, bounds, picture, json)
+    )
 
 
 @app.command()
@@ -321,6 +381,34 @@ def setup(json: Json = False) -> None:
     from cuvil_assets.cli import machine as command
 
     command.setup(json)
+
+
+@app.command()
+def surveil(
+    advisories: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="OSV advisories: a JSON file, or a folder of them.")
+    ] = None,
+    policy: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A policy in force; builds from another one are due.")
+    ] = None,
+    certificate_days: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=3650, help="Warn N days before a certificate ends; 30 if absent."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Look at everything this home built, without rebuilding: digests, proofs, keys, certificates, advisories."""
+    from cuvil_assets.cli import surveil as command
+
+    raise typer.Exit(command.run(advisories, policy or [], certificate_days, json))
+
+
+@app.command()
+def status(json: Json = False) -> None:
+    """List every model version and target, and what the last surveillance said of it."""
+    from cuvil_assets.cli import surveil as command
+
+    command.status(json)
 
 
 @app.command()

@@ -9,7 +9,8 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Person = Annotated[str, typer.Option(metavar="NAME", help="The person, or the device's name.", show_default=False)]
 Role = Annotated[
-    str, typer.Option(metavar="ROLE", help="developer, tester, quality, builder or device.", show_default=False)
+    str,
+    typer.Option(metavar="ROLE", help="developer, tester, quality, rebuilder, builder or device.", show_default=False),
 ]
 Days = Annotated[int, typer.Option(metavar="N", min=1, max=3650, help="Days the certificates are valid.")]
 

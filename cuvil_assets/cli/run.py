@@ -31,8 +31,12 @@ def target_of(engine: Path) -> Target:
     raise UnsupportedError(f"{engine}: is for a machine Cuvil has no target for (ELF machine {machine})")
 
 
-def run(engine: Path, inputs: list[str], output_dir: Path, as_json: bool, threads: int | None = None) -> NoReturn:
+def run(
+    engine: Path, inputs: list[str], output_dir: Path, as_json: bool, threads: int | None = None, subject: str = ""
+) -> NoReturn:
     """Replace this process by the engine, so that its messages and exit code are the command's."""
+    if subject:
+        raise UsageError("--subject needs --session: say in which archive the inference is recorded")
     target = target_of(engine)
     prefix = runner(target)
     if prefix is None:

@@ -14,7 +14,7 @@ from evidence.reference.order import Select, first_max, select_positions
 from evidence.reference.reductions import front
 
 
-def _windows(node: RefNode, x: Array, absent: float) -> Array:
+def windows(node: RefNode, x: Array, absent: float) -> Array:
     """``[positions, N, C, out...]``: the window of every output in row-major order; absent taps read ``absent``."""
     kernel, strides, dilations, pads = _window_attrs(node, x.ndim - 2)
     rank, out = len(kernel), node.shape[2:]
@@ -44,13 +44,12 @@ def _window_attrs(node: RefNode, rank: int) -> tuple[list[int], list[int], list[
 
 def max_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """Scan of the window in row-major order from -inf; padding is absent."""
-    return select_positions(_windows(node, x, -math.inf), first_max, -math.inf)
+    return select_positions(windows(node, x, -math.inf), first_max, -math.inf)
 
 
 def max_pool_integers(ar: Arithmetic, node: RefNode, x: Array) -> Array:
     """The same of integers: an absent position is the lowest value."""
-    windows = _windows(node, x, np.iinfo(x.dtype).min)
-    return np.asarray(windows.max(axis=0))
+    return np.asarray(windows(node, x, np.iinfo(x.dtype).min).max(axis=0))
 
 
 def global_max_pool_integers(ar: Arithmetic, node: RefNode, x: Array) -> Array:
@@ -68,7 +67,7 @@ def average_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:
         reads = np.arange(node.shape[2 + i])[:, None] * strides[i] - pads[i] + np.arange(kernel[i]) * dilations[i]
         divisor = np.multiply.outer(divisor, ((reads >= low) & (reads < high)).sum(axis=1))
     with np.errstate(all="ignore"):
-        return np.asarray(ar.sum_positions(_windows(node, x, 0.0)) / divisor.astype(x.dtype))
+        return np.asarray(ar.sum_positions(windows(node, x, 0.0)) / divisor.astype(x.dtype))
 
 
 def global_average_pool(ar: Arithmetic, node: RefNode, x: Array) -> Array:

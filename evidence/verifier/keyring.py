@@ -32,7 +32,7 @@ from evidence.verifier.times import parse_time, time_text
 
 PAYLOAD_TYPE = "application/vnd.cuvil.keyring+json"
 FORMAT = "cuvil-keyring/1"
-ROLES = ("developer", "tester", "quality", "builder", "device")
+ROLES = ("developer", "tester", "quality", "rebuilder", "builder", "device")
 REASONS = ("key_compromise", "affiliation_changed", "superseded", "cessation_of_operation", "privilege_withdrawn")
 _ENDORSEMENT_PREFIX = b"cuvil-keyring-successor-v1\0"
 _FIELDS = ("algorithm", "public_key", "person", "roles", "not_before", "not_after")

@@ -10,13 +10,15 @@ from typing import Any
 from evidence.verifier.approvals import check_approvals, check_separation
 from evidence.verifier.build import proof_name
 from evidence.verifier.canonical import Json, MalformedError, expect_map, strict_json
+from evidence.verifier.dataset import check_dataset
 from evidence.verifier.deployed import check_device
 from evidence.verifier.deployment import DEPLOYMENT_SUFFIX, Deployment
 from evidence.verifier.dsse import read_envelope
 from evidence.verifier.intoto import check_lines
 from evidence.verifier.listing import Listing
 from evidence.verifier.log import check_log_proof
-from evidence.verifier.release_statement import DEMANDS, Part, ReleaseStatement
+from evidence.verifier.rebuilds import check_rebuilds
+from evidence.verifier.release_statement import DEMANDS, MUST_PASS, Part, ReleaseStatement
 from evidence.verifier.report import OK, Checks, Findings
 from evidence.verifier.signers import Moment, SignerKey, trusted_keys
 from evidence.verifier.statement import Statement, read_statement
@@ -64,6 +66,7 @@ class Contents:
             approvals = find.run("approvals", partial(check_approvals, self, policy))
             if approvals is not None:
                 find.run("approval-separation", partial(check_separation, approvals))
+            find.run("rebuilds", partial(check_rebuilds, self, policy))
         find.run("sbom", self._sbom)
         find.run("intoto", partial(check_lines, self))
         find.run("log-inclusion", partial(check_log_proof, self))
@@ -174,18 +177,18 @@ class Contents:
         for name, part in found.parts.items():
             if part.verdict == "failed":
                 raise MalformedError(f"the verdict of {name} ({part.file}) is failed")
-        for name in ("coverage", "reproducibility"):
+        for name in ("coverage", "reproducibility", "dataset"):
             if name in found.parts:
                 self._verdict(found.parts[name])
+        if "dataset" in found.parts:
+            check_dataset(self.read(found.parts["dataset"].file), policy, self.root)
         equivalence = found.parts.get("equivalence")
         if equivalence is not None and (equivalence.sha3_512, equivalence.verdict) != (
             build.equivalence.report,
             build.equivalence.verdict,
         ):
             raise MalformedError("the equivalence report is not the one of the build proof, or its verdict differs")
-        present = set(found.parts)
-        if equivalence is not None and equivalence.verdict != "passed":
-            present.discard("equivalence")
+        present = {name for name, part in found.parts.items() if name not in MUST_PASS or part.verdict == "passed"}
         present |= {"approvals"} if found.approvals else set()
         present |= {"timestamp"} if self.moment.stamped else set()
         missing = [name for name in found.demanded if name not in present]

@@ -52,6 +52,7 @@ RELEASE_CHECKS = (
     "demanded-part",
     "approvals",
     "approval-separation",
+    "rebuilds",
     "sbom",
     "intoto",
     "log-inclusion",

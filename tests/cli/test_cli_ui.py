@@ -74,3 +74,39 @@ def test_ui_serves_the_assets_and_leaves_nothing_running(delivered: Delivered) -
     while processes_of(delivered.home) and time.monotonic() < deadline:
         time.sleep(0.3)
     assert processes_of(delivered.home) == []
+
+
+LAUNCH = """mutation {{ launchRun(executionParams: {{
+  selector: {{repositoryLocationName: "cuvil_assets.definitions", repositoryName: "__repository__", jobName: "build"}},
+  runConfigData: "{{}}", mode: "default",
+  executionMetadata: {{tags: [{{key: "dagster/partition", value: "{0}|{1}"}},
+    {{key: "dagster/partition/model_version", value: "{0}"}}, {{key: "dagster/partition/target", value: "{1}"}}]}}
+}}) {{ __typename ... on LaunchRunSuccess {{ run {{ runId }} }} ... on PythonError {{ message }} }} }}"""
+
+
+def test_a_run_launched_through_graphql_builds_the_partition(delivered: Delivered) -> None:
+    """What the button "Materialize" does: the daemon starts the run in a process of its own."""
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "cuvil_assets.cli", "ui", "--port", str(port)],
+        env={**os.environ, "CUVIL_HOME": str(delivered.home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert f"http://127.0.0.1:{port}/" in server.stdout.readline()
+        launched = ask(port, LAUNCH.format("tiny-1.0", "x86_64-linux-musl"))["launchRun"]
+        assert isinstance(launched, dict) and launched["__typename"] == "LaunchRunSuccess", launched
+        run, state = launched["run"]["runId"], ""
+        deadline = time.monotonic() + 180
+        while state not in ("SUCCESS", "FAILURE", "CANCELED") and time.monotonic() < deadline:
+            time.sleep(1.0)
+            answer = ask(port, f'{{ runOrError(runId: "{run}") {{ ... on Run {{ status }} }} }}')["runOrError"]
+            assert isinstance(answer, dict)
+            state = str(answer["status"])
+        assert state == "SUCCESS"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)

@@ -14,13 +14,15 @@ from pydantic import BaseModel
 from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import Policy, load_policy, policy_from_json, published_schema
 from compiler_kernels.policy.approvals import Approvals
-from compiler_kernels.policy.audit import Audit
+from compiler_kernels.policy.audit import Audit, Sessions
 from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decision, Fallback, Fallbacks, Quantity, SafetyGuard, Threshold
+from compiler_kernels.policy.dataset import Dataset, Split
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.release import Release
+from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
 from compiler_kernels.policy.shapes import SymbolBound
 from compiler_kernels.policy.signing import Signing
@@ -30,7 +32,7 @@ from compiler_kernels.policy.timestamp import TimestampAuthority
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
 CLINICAL = {"thresholds", "quantities", "decisions", "safety", "fallbacks", "coverage"}
-SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "timestamp"} | CLINICAL
+SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "dataset", "reproducibility", "timestamp"} | CLINICAL
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -56,9 +58,11 @@ def test_every_key_is_documented() -> None:
     expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"} - SECTIONS
     expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
     expected |= keys(Sbom, "sbom.") | keys(Clauses, "clauses.")
-    expected |= keys(Audit, "audit.") | keys(TimestampAuthority, "timestamp.")
+    expected |= (keys(Audit, "audit.") - {"audit.sessions"}) | keys(Sessions, "audit.sessions.")
+    expected |= keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
-    expected |= keys(SymbolBound, "shapes.SYMBOL.")
+    expected |= (keys(Dataset, "dataset.") - {"dataset.splits"}) | keys(Split, "dataset.splits.NAME.")
+    expected |= keys(Reproducibility, "reproducibility.") | keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(Threshold, "thresholds.NAME.") | keys(Quantity, "quantities.NAME.") | keys(Coverage, "coverage.")
     expected |= keys(Decision, "decisions.NAME.") | keys(SafetyGuard, "safety.guards.NAME.") | {"safety.lockstep"}
     expected |= keys(Fallbacks, "fallbacks.") | keys(Fallback, "fallbacks.FAILURE.")

@@ -29,7 +29,7 @@ def test_short_forms_mean_the_same() -> None:
         ("{b: 0}", r"shapes\.b\.min must be greater than or equal to 1"),
         ("{b: {min: 1}}", r"shapes\.b\.max is missing"),
         ("{b: {max: 4, step: 2}}", r"shapes\.b\.step is not a known key; .* min, max, multiple"),
-        ("{'2b': 4}", r"shapes\.2b.* must match pattern"),
+        ("{'2b': 4}", r"p:3:10: shapes\.2b.* must match pattern"),
         ("{b: yes}", r"shapes\.b must be a mapping"),
     ],
 )

@@ -54,7 +54,7 @@ def generated(
     model: bytes,
     lockstep: bool = True,
     target: Target = X86,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
     policy: Any = None,
 ) -> Program:
     """The C program of ``model``."""
@@ -74,7 +74,7 @@ def build(
     kind: BuildKind = "bin",
     prefix: tuple[str, ...] = (),
     patch: Patch | None = None,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
     policy: Any = None,
 ) -> Built:
     """Compile ``model`` to ``path``; ``patch`` changes the sources first, where a control needs a worse engine."""

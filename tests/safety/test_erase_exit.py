@@ -78,7 +78,7 @@ class Exits:
 
     def engine(self, name: str, lockstep: bool = False, patch: case.Patch | None = None) -> case.Built:
         if name not in self.engines:
-            guards = {"x": Guard(low=-100.0, high=100.0)}
+            guards = {("inputs", "x"): Guard(low=-100.0, high=100.0)}
             path = self.folder / name
             self.engines[name] = case.build(exponential(), path, lockstep=lockstep, guards=guards, patch=patch)
         return self.engines[name]

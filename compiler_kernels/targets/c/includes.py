@@ -15,6 +15,8 @@ VERSION_CONTROL: Final = "NMPA-2019-43 2.3.5"
 
 _OF_HEADERS: Final[dict[str, tuple[str, ...]]] = {
     "cuvil_engine.h": (VERSION_RELEASED, VERSION_CONTROL),  # the engine's description: model, version, digests
+    "cuvil_clinical.h": (REPRODUCIBLE, UNIT_VERIFIED),  # numbers of the clinical logic
+    "cuvil_cover.h": (UNIT_VERIFIED,),
     "cuvil_fpenv.h": (REPRODUCIBLE,),  # rounding and subnormals, whatever the caller had set
     "cuvil_x86.h": (REPRODUCIBLE,),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from compiler_kernels.ir.extents import SUFFIX, extents_name
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
+from compiler_kernels.policy.audit import Sessions
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.c import lockstep as lockstep_text
+from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
 from compiler_kernels.targets.c.includes import include
 from compiler_kernels.targets.c.program_sizes import axes_of, bind_function, extents_of, room, size_tables
 from compiler_kernels.targets.c.runtime_checks import REFUSING
@@ -35,6 +37,8 @@ _HEADERS = (
     ("ca1_rows.h", ("ca1_row_", "ca1_column_sum")),
 )
 MAX_THREADS = 16
+COMPILED_FILES = ("engine.c", "kernels.c", "clinical.c", "weights.S", "engine_weights.bin")
+"""What the compiler reads of the generated files, beside the runtime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,35 +81,56 @@ def generate(
     module: Module,
     store: WeightStore,
     identity: Identity,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
     prefix: str = "cuvil",
     isas: Sequence[Isa] = (SCALAR,),
     lockstep: bool = False,
+    clinical: Clinical | None = None,
+    sessions: Sessions | None = None,
 ) -> Program:
     """Generate the C program of an L2 ``module``; every external symbol starts with ``prefix``.
 
-    ``guards`` are keyed by the model's input and output names; ``isas`` are the instruction sets to emit kernels for,
-    best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its symbols
-    starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md).
-    ``UnsupportedError`` when an operation has no kernel.
+    ``guards`` are keyed by ``("inputs", NAME)`` and ``("outputs", NAME)``; ``isas`` are the instruction sets to emit
+    kernels for, best first. ``lockstep`` adds a second engine of scalar kernels with weights and memory of its own, its
+    symbols starting with ``<prefix>_checker``, and an inference that runs both and compares (docs/lockstep.md).
+    ``clinical`` is the policy's logic, resolved against the module. ``sessions`` has the program keep records of
+    inferences (docs/sessions.md). ``UnsupportedError`` when an operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
-        if not lockstep:
-            return _generate(module, store, identity, guards or {}, prefix, isas)
-        second = _generate(module, store, identity, {}, f"{prefix}_checker", (CHECKER,))
-        first = _generate(module, store, identity, guards or {}, prefix, isas, second)
-        kernels = {**first.kernels, **second.kernels}
-        scratch = first.scratch_bytes + second.scratch_bytes
-        return Program(lockstep_text.joined(first.files, second.files), first.arena_bytes, kernels, scratch)
+        second = _generate(module, store, identity, {}, f"{prefix}_checker", (CHECKER,), None) if lockstep else None
+        program = _generate(module, store, identity, guards or {}, prefix, isas, clinical, second)
+        program = _joined(program, second) if second else program
+    return _recording(program, sessions) if sessions else program
+
+
+def _joined(first: Program, second: Program) -> Program:
+    kernels = {**first.kernels, **second.kernels}
+    scratch = first.scratch_bytes + second.scratch_bytes
+    return Program(lockstep_text.joined(first.files, second.files), first.arena_bytes, kernels, scratch)
+
+
+def _recording(program: Program, sessions: Sessions) -> Program:
+    """``program`` with the table that makes the linker take the runtime's session hook in."""
+    lines = [
+        "",
+        "/* audit.sessions of the policy: the program can record every inference (docs/sessions.md). */",
+        '#include "cuvil_session.h"',
+        _hidden("const cuvil_session_hooks cuvil_sessions = {"),
+        f"    {c_string(sessions.inputs)}, {int(sessions.sync)}, cuvil_session_open, cuvil_session_append,",
+        "};",
+    ]
+    text = program.files["engine.c"] + ("\n".join(lines) + "\n").encode()
+    return replace(program, files={**program.files, "engine.c": text})
 
 
 def _generate(
     module: Module,
     store: WeightStore,
     identity: Identity,
-    guards: Mapping[str, Guard],
+    guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     isas: Sequence[Isa],
+    clinical: Clinical | None,
     second: Program | None = None,
 ) -> Program:
     main, symbols = module.main, symbols_of(module.meta)
@@ -125,13 +150,16 @@ def _generate(
     files["kernels.c"] = ("\n".join(section) + "\n").encode()
     if second:
         files["kernels.c"] += second.files["kernels.c"]
+    logic = generate_clinical(clinical, prefix, identity.config_digest, note)
+    decides = clinical is not None and clinical.any()
     scratch = max((k.scratch_floats for ks in kernels.values() for k in ks), default=0)
     scratch = -(-scratch // 16) * 16  # every thread's area begins on a cache line of its own
     refuses = _refuses(module.graphs[1:])
     lines = [
         *note,
         " * Static memory, the description the runtime reads, and one inference. No memory is allocated.",
-        f" * kernels.c: SHA3-512 {sha3_512_hex(files['kernels.c'])} */",
+        f" * kernels.c: SHA3-512 {sha3_512_hex(files['kernels.c'])}{'' if decides else ' */'}",
+        *([f" * clinical.c: SHA3-512 {sha3_512_hex(logic['clinical.c'])} */"] if decides else []),
         include("cuvil_engine.h"),
         include("cuvil_fpenv.h"),
         include("cuvil_x86.h"),
@@ -142,13 +170,15 @@ def _generate(
         *([_hidden(f"const char *{prefix}_refusal;"), ""] if refuses else []),
         *_variants(main, isas, prefix, refuses, lockstep),
         *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
+        *([f"extern const cuvil_clinical {prefix}_clinical_logic;"] if decides else []),
         *_description(
-            main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols), lockstep
+            main, identity, guards, prefix, weights, arena, len(isas), scratch, refuses, len(symbols), lockstep, decides
         ),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = weights_assembly(prefix).encode()
     files["engine_weights.bin"] = weights
+    files |= logic
     return Program(files, arena, kernels, max(scratch, 16) * 4)
 
 
@@ -364,7 +394,7 @@ def _tensor(name: str, ttype: TensorType, guard: Guard, extents: str, axes: str)
 def _description(
     main: Graph,
     identity: Identity,
-    guards: Mapping[str, Guard],
+    guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     weights: bytes,
     arena: int,
@@ -373,6 +403,7 @@ def _description(
     refuses: bool,
     symbols: int,
     lockstep: bool,
+    decides: bool,
 ) -> list[str]:
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
         short = "in" if kind == "input_table" else "out"
@@ -380,7 +411,7 @@ def _description(
             _tensor(
                 name,
                 room(t),
-                guards.get(name, Guard()),
+                guards.get((f"{short}puts", name), Guard()),
                 extents.get(name) or extents_of(short, prefix, n, t),
                 axes_of(short, prefix, n, t),
             )
@@ -414,5 +445,6 @@ def _description(
         f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbols else '0'},",
         f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols}, {prefix}_arena,",
         f"    {lockstep_text.fields(main, prefix) if lockstep else '0, 0, 0, 0'},",
+        f"    {f'&{prefix}_clinical_logic' if decides else '0'},",
         "};",
     ]

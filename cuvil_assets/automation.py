@@ -1,0 +1,75 @@
+"""Surveillance by calendar and when a condition changes: a Dagster job, a schedule and a sensor."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from compiler_kernels.errors import CuvilError
+from compiler_kernels.stage import sha3_512_hex
+from cuvil_assets import audit
+from cuvil_assets.describe import table
+from cuvil_assets.home import current_home
+from cuvil_assets.surveil import conditions_of, keep, surveil
+from cuvil_assets.watch import load_watch
+from evidence.verifier.errors import VerifierError
+
+SURVEIL = "surveil"
+REASON_TAG = "cuvil/reason"
+
+
+@dg.op(name="look", out=dg.Out(dg.Nothing), description="Digests, proofs, certificates, keys, clauses and advisories.")
+def _look(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
+    home = current_home()
+    try:
+        report = surveil(home, load_watch(home), datetime.now(UTC))
+    except (CuvilError, VerifierError) as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    path = keep(home, report)
+    remark = audit.record(home.root, "surveillance", {**report.summary(), "sha3_512": audit.digest_of(path)})
+    if remark:
+        context.log.warning(remark)
+    rows = [(f.level, f.check, f.subject, f.sentence) for f in report.findings]
+    found = dg.MetadataValue.md(table(("level", "check", "subject", "sentence"), rows))
+    if not report.ok:
+        raise dg.Failure(report.sentence, metadata={"findings": found, **report.summary()}, allow_retries=False)
+    context.add_output_metadata({"findings": found, **report.summary()})
+    yield from ()
+
+
+@dg.job(name=SURVEIL, executor_def=dg.in_process_executor, description="Look at everything, rebuild nothing.")
+def surveil_job() -> None:
+    _look()
+
+
+# Cheap enough for every morning; at six the day's first person finds the answer.
+SCHEDULE = dg.ScheduleDefinition(
+    name="surveil_daily",
+    job=surveil_job,
+    cron_schedule="0 6 * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    tags={REASON_TAG: "calendar"},
+    description="Surveillance once a day, 06:00 UTC.",
+)
+
+
+@dg.sensor(
+    name="surveil_on_change",
+    job=surveil_job,
+    minimum_interval_seconds=300,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Surveillance when compiler, code, trust root, clauses, advisories or watched policies change.",
+)
+def change_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    home = current_home()
+    try:
+        conditions = conditions_of(home, load_watch(home))
+    except (CuvilError, VerifierError) as error:
+        return dg.SkipReason(str(error))
+    digest = sha3_512_hex(repr(sorted(conditions.items())).encode())
+    if context.cursor == digest:
+        return dg.SkipReason("compiler, code, trust root, clauses, advisories and policies are as before")
+    # The run key makes a second evaluation before the cursor is stored harmless.
+    request = dg.RunRequest(run_key=digest, tags={REASON_TAG: "change"})
+    return dg.SensorResult(run_requests=[request], cursor=digest)

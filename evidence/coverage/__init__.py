@@ -1,0 +1,1 @@
+"""Structural coverage of the clinical logic: vectors, MC/DC, proofs of infeasibility, a recount (docs/coverage.md)."""

@@ -1,0 +1,140 @@
+"""The files of a session archive, and what the host appends to them.
+
+``session.jsonl`` holds the records, ``seals.jsonl`` signed heads, ``inputs/TOKEN/DIGEST.sealed`` kept inputs and
+``archive.json`` the archive's random id. Every writer, the engine too, holds a POSIX record lock on ``session.jsonl``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from evidence.audit_store import LineFile, sync_folder
+from evidence.sessions.record import FORMAT, LONGEST_LINE, Record, encode_record, leaf_of, read_record
+from evidence.verifier.audit import NO_LEAF, read_token
+from evidence.verifier.canonical import Json, MalformedError, canonical_bytes, expect_object, strict_json
+from evidence.verifier.errors import UsageError, VerificationFailed
+from evidence.verifier.files import read_small, write_new
+
+RECORDS, SEALS, INPUTS, IDENTITY = "session.jsonl", "seals.jsonl", "inputs", "archive.json"
+ARCHIVE_FORMAT = "cuvil-session-archive/1"
+
+
+class Archive:
+    """The archive in ``folder``; it appears with its first record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = LineFile(folder / RECORDS)
+        self.seals = LineFile(folder / SEALS)
+
+    def require(self) -> None:
+        """``UsageError`` when there is no archive."""
+        if not self.file.path.is_file():
+            raise UsageError(
+                f"{self.folder}: no session archive there (no {RECORDS}); give the folder that --session named"
+            )
+
+    def lines(self) -> tuple[list[bytes], bytes]:
+        """The whole lines, oldest first, unchecked, and what follows the last of them."""
+        self.require()
+        return self.file.read()
+
+    def records(self) -> list[Record]:
+        """All records; ``VerificationFailed`` ``session-record`` names the first line that is none."""
+        found = []
+        for number, line in enumerate(self.lines()[0]):
+            try:
+                found.append(read_record(line))
+            except MalformedError as error:
+                raise VerificationFailed(
+                    "session-record", f"{self.file.path}: record {number} {error}; keep the file as evidence"
+                ) from None
+        return found
+
+    def append(self, kind: str, fields: Mapping[str, Json]) -> Record:
+        """Append a record of the host's; durable when this returns.
+
+        ``UsageError`` when the file cannot be written or its end is no record (`cuvil session verify` says more).
+        """
+        self.require()
+        with self._locked() as descriptor:
+            end, rest = self._end(descriptor)
+            if rest:
+                raise UsageError(
+                    f"{self.file.path}: the last record is incomplete ({len(rest)} bytes); the next inference into "
+                    "this archive repairs that and records it; then try again"
+                )
+            before = None
+            if end:
+                try:
+                    before = read_record(end)
+                except MalformedError as error:
+                    raise UsageError(f"{self.file.path}: its last line {error}; keep the file as evidence") from None
+            index, previous = (0, NO_LEAF) if before is None else (before.index + 1, before.leaf)
+            line = encode_record(index, kind, previous, fields)
+            size = os.fstat(descriptor).st_size
+            try:
+                done = 0
+                while done < len(line) + 1:
+                    done += os.pwrite(descriptor, (line + b"\n")[done:], size + done)
+                os.fsync(descriptor)
+            except OSError as error:
+                os.ftruncate(descriptor, size)
+                raise UsageError(f"{self.file.path}: cannot be written ({error.strerror}); free space there") from None
+        return read_record(line)
+
+    def identity(self, create: bool = False) -> str:
+        """The random id (32 hex digits) under which the home keeps this archive's keys; empty when it has none.
+
+        ``create`` makes one. ``UsageError`` when the file is damaged or cannot be made.
+        """
+        path = self.folder / IDENTITY
+        if create and not path.exists():
+            document: dict[str, Json] = {"format": ARCHIVE_FORMAT, "id": secrets.token_hex(16)}
+            try:
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                write_new(path, canonical_bytes(document) + b"\n", 0o644)
+                sync_folder(self.folder)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise UsageError(
+                    f"{path}: cannot be written ({error.strerror}); give a folder that can be written"
+                ) from None
+        if not path.exists():
+            return ""
+        data = read_small(path, "archive identity", "restore it", 1 << 12)
+        try:
+            item = expect_object(strict_json(data), "it", ("format", "id"))
+            if item["format"] != ARCHIVE_FORMAT:
+                raise MalformedError(f"its format is not {ARCHIVE_FORMAT!r}")
+            return read_token(item["id"], "id")
+        except MalformedError as error:
+            raise UsageError(f"{path}: {error}; restore it from a copy of the archive") from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        try:
+            descriptor = os.open(self.file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise UsageError(f"{self.file.path}: cannot be opened ({error.strerror}); check its owner") from None
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _end(self, descriptor: int) -> tuple[bytes, bytes]:
+        """The last whole line and what follows it."""
+        size = os.fstat(descriptor).st_size
+        length = min(size, 2 * LONGEST_LINE)
+        *lines, rest = os.pread(descriptor, length, size - length).split(b"\n")
+        return (lines[-1] if lines else b""), rest
+
+
+__all__ = ["FORMAT", "Archive", "leaf_of"]

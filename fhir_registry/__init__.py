@@ -1,0 +1,1 @@
+"""Hospital-facing services: the FHIR registry of models (docs/registry.md)."""

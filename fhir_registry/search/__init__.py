@@ -1,0 +1,1 @@
+"""Search parameters: from resources to index rows, and from a request to SQL."""

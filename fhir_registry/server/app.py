@@ -1,0 +1,152 @@
+"""The FHIR interface as an ASGI application: routes, errors, limits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from fhir_registry.json_text import write_json
+from fhir_registry.search.parameters import SERVED
+from fhir_registry.server.capability import capability_statement
+from fhir_registry.server.http import (
+    HttpError,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    check_accept,
+    outcome_response,
+    read_body,
+    send_response,
+)
+from fhir_registry.server.service import InvalidResourceError, Service
+from fhir_registry.server.transaction import process
+
+LOG: Final = logging.getLogger("cuvil.registry")
+Recorder = Callable[[Request, Response], Awaitable[None]]
+"""Told of every request and its answer before the answer is sent: the audit trail."""
+Admission = Callable[[Request], Request]
+"""Says who asks, or raises ``HttpError`` 401, 403 or 429: the seam for identities."""
+RELEASED: Final = "2026-12-01"
+
+
+class FhirApp:
+    """``base``: the address clients reach ``/fhir`` at, without a slash at its end; from the request if empty."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        version: str,
+        base: str = "",
+        admit: Admission = lambda request: request,
+        record: Recorder | None = None,
+    ) -> None:
+        self.service = service
+        self.version = version
+        self.base = base
+        self.admit = admit
+        self.record = record
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, response = await self._respond(scope, receive)
+        if self.record is not None:
+            try:
+                await self.record(request, response)
+            except Exception:
+                # An access that cannot be recorded does not happen.
+                LOG.exception("the audit trail cannot be written")
+                response = HttpError(503, "exception", "the audit trail cannot be written; try again later").response()
+        await send_response(send, response, head=scope["method"] == "HEAD")
+
+    async def _respond(self, scope: Scope, receive: Receive) -> tuple[Request, Response]:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        path = str(scope["path"]).removeprefix(scope.get("root_path", "")).removeprefix("/fhir").strip("/")
+        base = self.base or f"{scope.get('scheme', 'http')}://{headers.get('host', 'localhost')}/fhir"
+        client = str((scope.get("client") or ("",))[0])
+        query = bytes(scope.get("query_string", b"")).decode("latin-1")
+        request = Request(scope["method"], path, query, headers, b"", base, client)
+        try:
+            request = self.admit(request)
+            check_accept(request)
+            if request.method in ("POST", "PUT", "PATCH"):
+                body = await read_body(receive, headers)
+                request = Request(request.method, path, query, headers, body, base, client, request.who)
+            return request, await self._route(request)
+        except HttpError as error:
+            return request, error.response()
+        except InvalidResourceError as error:
+            return request, outcome_response(422, error.issues)
+        except ValueError as error:
+            # parse_qsl counts fields; everything else that is wrong with an address was named before.
+            return request, HttpError(400, "invalid", f"the request cannot be read: {error}").response()
+        except Exception:
+            LOG.exception("%s /%s", request.method, request.path)
+            text = "the server failed on this request; its log has the reason"
+            return request, HttpError(500, "exception", text).response()
+
+    async def _route(self, request: Request) -> Response:
+        parts, method = request.parts, "GET" if request.method == "HEAD" else request.method
+        match (method, parts):
+            case ("GET", ["metadata"]):
+                return Response(200, write_json(self.capability(request.base)))
+            case ("POST", []):
+                return await process(self.service, request)
+            case ("GET", ["_history"]):
+                return self.service.history(request, "", "")
+            case ("POST", ["$validate"]):
+                return self.service.validate("", request.body)
+        if not parts:
+            raise HttpError(404, "not-found", "a resource type belongs in the address; see metadata")
+        kind = parts[0]
+        if kind not in SERVED:
+            raise HttpError(404, "not-supported", f"{kind[:60]!r} is no resource type of this server; see metadata")
+        return await self._route_type(request, method, kind, parts[1:])
+
+    async def _route_type(self, request: Request, method: str, kind: str, rest: list[str]) -> Response:
+        service = self.service
+        match (method, rest):
+            case ("GET", []):
+                return service.search(request, kind, request.pairs)
+            case ("POST", ["_search"]):
+                return service.search(request, kind, [*request.pairs, *_form(request)])
+            case ("POST", []):
+                return await service.create(request, kind)
+            case ("PUT", []):
+                return await service.conditional_update(request, kind)
+            case ("POST", ["$validate"]):
+                return service.validate(kind, request.body)
+            case ("GET", ["_history"]):
+                return service.history(request, kind, "")
+            case ("GET", [identifier]):
+                return service.read(request, kind, identifier)
+            case ("PUT", [identifier]):
+                return await service.update(request, kind, identifier)
+            case ("PATCH", [identifier]):
+                return await service.patch(request, kind, identifier)
+            case ("DELETE", [identifier]):
+                return await service.delete(request, kind, identifier)
+            case ("GET", [identifier, "_history"]):
+                return service.history(request, kind, identifier)
+            case ("GET", [identifier, "_history", version]):
+                return service.vread(request, kind, identifier, version)
+        raise HttpError(
+            405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
+        )
+
+    def capability(self, base: str) -> dict[str, Any]:
+        return capability_statement(base, self.version, RELEASED)
+
+
+def _form(request: Request) -> list[tuple[str, str]]:
+    given = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if given != "application/x-www-form-urlencoded":
+        raise HttpError(415, "not-supported", "_search takes a form: application/x-www-form-urlencoded")
+    try:
+        text = request.body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise HttpError(400, "invalid", "the form is not UTF-8") from None
+    return parse_qsl(text, keep_blank_values=True, max_num_fields=200)

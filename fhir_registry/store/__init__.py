@@ -1,0 +1,1 @@
+"""Where resources lie: current versions, history and search index."""

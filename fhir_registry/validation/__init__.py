@@ -1,0 +1,1 @@
+"""Validation against the definitions: structure, types, bindings, references, invariants, profiles."""

@@ -1,0 +1,39 @@
+"""A registry in a thread, reached over loopback like any other."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from registry_client import Client
+
+from fhir_registry.server.app import FhirApp
+from fhir_registry.server.service import Service
+from fhir_registry.server.writer import Writer
+from fhir_registry.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Client]:
+    store = SqliteStore(tmp_path / "registry.sqlite")
+    writer = Writer(store)
+    app = FhirApp(Service(store, writer), version="test")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        config = uvicorn.Config(app, log_level="warning", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield Client(f"http://127.0.0.1:{port}/fhir", store)
+        server.should_exit = True
+        thread.join(timeout=10)
+    writer.close()
+    store.close()

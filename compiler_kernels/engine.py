@@ -95,6 +95,8 @@ class _Instance(ctypes.Structure):
         ("arena", ctypes.c_void_p),
         ("checker", ctypes.c_void_p),
         ("mismatch", ctypes.POINTER(ctypes.c_char_p)),
+        ("held", ctypes.c_void_p),
+        ("held_count", ctypes.c_int),
         ("clinical", ctypes.POINTER(RawClinical)),
     )
 

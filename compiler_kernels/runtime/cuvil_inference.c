@@ -61,6 +61,7 @@ static const char *refusal(const cuvil_engine *engine) {
 /* With the inputs in their buffers. Returns at the first failure: the answer then says so. bare: outputs have no guards. */
 static void infer_and_decide(const cuvil_engine *engine, const cuvil_clinical *logic, const char *const *input_path, int bare) {
     if (logic) logic->begin();
+    if (&cuvil_sessions) cuvil_sessions.begin();
     if (!goes_on(logic, CUVIL_INPUT_GUARD, cuvil_guard_inputs(engine, input_path))) return;
     if (logic && !logic->before()) return;
     cuvil_infer();

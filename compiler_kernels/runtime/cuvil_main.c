@@ -154,6 +154,9 @@ static int take_session_option(int count, char **arguments, int *at) {
 }
 
 static void check_session(void) {
+    if (mode == MODE_RUN && &cuvil_sessions && cuvil_sessions.required && !session_option && !network_only)
+        cuvil_fail(CUVIL_REFUSED, "session", "the policy requires a record of every inference (audit.sessions): give --session and "
+                   "the folder of an archive");
     if (!session_option) return;
     if (mode != MODE_RUN)
         cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference that is recorded: leave out %s", mode_option, session_option);

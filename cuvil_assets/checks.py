@@ -126,7 +126,11 @@ def bits_equal(build: Build, result: StageResult) -> Outcome:
         return Outcome(False, "not executed: this machine cannot run the target, so nothing was compared", warning=True)
     if report["verdict"] != "passed" or report["differing_values"] or not report["compared_values"]:
         return Outcome(False, difference(result.facts, build.request.engine_name))
-    return Outcome(True, f"{report['compared_values']} values on {report['inputs']} inputs equal bit for bit")
+    said = f"{report['compared_values']} values on {report['inputs']} inputs equal bit for bit"
+    if "decisions" in report:
+        answers = report["decisions"]
+        said += f"; {answers['inferences'] + answers['given']} answers of the clinical logic equal the evaluator's"
+    return Outcome(True, said)
 
 
 def error_within_limit(build: Build, result: StageResult) -> Outcome:

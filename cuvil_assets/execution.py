@@ -177,7 +177,9 @@ def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:
 
 def difference(facts: Mapping[str, Json], engine_name: str) -> str:
     """The sentence for an engine that differs from the reference."""
+    decisions = facts.get("differing_decisions")
+    also = f" and {decisions} answers of the clinical logic" if decisions else ""
     return (
-        f"{engine_name} is not delivered: it differs from the reference in {facts.get('differing_values')} values "
-        "(see the equivalence report); this is a defect of Cuvil or of the compiler beneath it"
+        f"{engine_name} is not delivered: it differs from the reference in {facts.get('differing_values')} values"
+        f"{also} (see the equivalence report); this is a defect of Cuvil or of the compiler beneath it"
     )

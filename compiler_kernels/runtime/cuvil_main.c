@@ -20,7 +20,7 @@ static const char usage[] =
     "               the engine has one input\n"
     "  --output-dir receives one .npy file per output, all or none; its last component is created if missing\n"
     "               decisions.json is written beside them where the policy has decisions or safety guards\n"
-    "  --network-only  writes the outputs without the policy's safety guards, decisions and fallbacks: for verification\n"
+    "  --network-only  writes the outputs without guards of outputs, safety guards, decisions and fallbacks: for verification\n"
     "  --decide     runs no inference: guards and decides on the inputs and outputs that are given\n"
     "  --output     one .npy file per output, as with --input\n"
     "  --vectors F  decides on every vector of a file (docs/clinical.md), one JSON object a line\n"

@@ -101,21 +101,17 @@ def headers() -> dict[str, str]:
     context = current()
     if context is None:
         return {}
-    state = {"tracestate": context.tracestate} if context.members else {}
-    return {"traceparent": context.traceparent, **state}
+    state = context.tracestate
+    return {"traceparent": context.traceparent, **({"tracestate": state} if state else {})}
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """``variables`` (this process's if absent) with the context in them, for a program that is started: an engine, or
     ``cuvil run``."""
     found = dict(os.environ if variables is None else variables)
-    given = headers()
     for name in (TRACEPARENT, TRACESTATE):
-        if given:
-            found.pop(name, None)
-        if name.lower() in given:
-            found[name] = given[name.lower()]
-    return found
+        found.pop(name, None)  # one of another trace, or malformed: an engine would refuse it
+    return found | {name.upper(): value for name, value in headers().items()}
 
 
 def read_identifiers(dataset: Any) -> Any:

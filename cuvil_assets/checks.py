@@ -18,7 +18,7 @@ from compiler_kernels.stage import StageResult
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import ALLOCATORS
 from compiler_kernels.toolchain.elf import read_sections
-from cuvil_assets.chain import BUILD_PROOF, SBOM
+from cuvil_assets.chain import BUILD_PROOF, DATASET, SBOM
 from cuvil_assets.execution import Build, difference, error_sentence
 from evidence.reference import graph_bounds, load_graph
 from evidence.verifier.errors import VerifierError
@@ -126,7 +126,11 @@ def bits_equal(build: Build, result: StageResult) -> Outcome:
         return Outcome(False, "not executed: this machine cannot run the target, so nothing was compared", warning=True)
     if report["verdict"] != "passed" or report["differing_values"] or not report["compared_values"]:
         return Outcome(False, difference(result.facts, build.request.engine_name))
-    return Outcome(True, f"{report['compared_values']} values on {report['inputs']} inputs equal bit for bit")
+    said = f"{report['compared_values']} values on {report['inputs']} inputs equal bit for bit"
+    if "decisions" in report:
+        answers = report["decisions"]
+        said += f"; {answers['inferences'] + answers['given']} answers of the clinical logic equal the evaluator's"
+    return Outcome(True, said)
 
 
 def error_within_limit(build: Build, result: StageResult) -> Outcome:
@@ -168,6 +172,18 @@ def bill_names_the_engine(build: Build, result: StageResult) -> Outcome:
     return Outcome(same, f"the bill is about {'this' if same else 'another'} engine")
 
 
+def splits_disjoint(build: Build, result: StageResult) -> Outcome:
+    """No two splits share an item, or a person waived exactly what they share."""
+    facts = result.facts
+    verdict = facts["verdict"]
+    if verdict == "not stated":
+        return Outcome(False, "the policy has no section dataset, so nothing says what the model was made with", True)
+    if verdict == "waived":
+        return Outcome(True, f"{facts['waived_by']} waived what the splits share: {facts['reason']}")
+    said = f"the splits share {facts['overlaps']} groups of items and repeat {facts['duplicates']}"
+    return Outcome(verdict == "passed", f"{said}; the policy {'allows' if verdict == 'passed' else 'refuses'} that")
+
+
 CHECKS: dict[str, dict[str, Check]] = {
     "source_model": {"policy_canonical": policy_canonical},
     "ir_l0": {"ir_round_trip": ir_round_trip},
@@ -180,4 +196,5 @@ CHECKS: dict[str, dict[str, Check]] = {
     "equivalence": {"bits_equal": bits_equal, "error_within_limit": error_within_limit},
     BUILD_PROOF: {"proof_verifies": proof_verifies},
     SBOM: {"bill_names_the_engine": bill_names_the_engine},
+    DATASET: {"splits_disjoint": splits_disjoint},
 }

@@ -33,6 +33,8 @@ def summary(result: StageResult) -> str:
         parts.append(_fenced(json.dumps(dict(result.facts), indent=1), "json"))
     elif result.stage == "sbom":
         parts.append(_components(json.loads(result.principal.data)))
+    elif result.stage == "dataset":
+        parts.append(_splits(json.loads(result.principal.data)))
     else:
         parts.append(excerpt(result.principal.text, "c" if result.principal.name.endswith(".c") else "text"))
     return "\n\n".join(parts)
@@ -49,6 +51,24 @@ def _components(bill: dict[str, Any]) -> str:
         licences = [c.get("expression") or c.get("license", {}).get("id", "") for c in item.get("licenses", [])]
         rows.append((item["name"], item.get("version", ""), item["type"], ", ".join(filter(None, licences))))
     return table(("component", "version", "type", "licence"), rows)
+
+
+def _splits(report: dict[str, Any]) -> str:
+    """Splits, what each two share, and the first shared items."""
+    splits = report.get("splits", {})
+    rows = [
+        (name, f"{s['items']:,}", f"{s['repeated']:,}", s["manifest_sha256"][:24] + "...") for name, s in splits.items()
+    ]
+    pairs = [(f"{p['a']}, {p['b']}", *map(str, p["shared_items"])) for p in report.get("pairs", [])]
+    shared = [(g["kind"], " = ".join(" ".join(item) for item in g["items"])) for g in report.get("overlaps", [])[:ROWS]]
+    return "\n\n".join(
+        [
+            f"verdict: **{report['verdict']}**",
+            table(("split", "items", "repeated", "manifest"), rows),
+            table(("splits", "shared of the first", "of the second"), pairs),
+            table(("the same by", "items"), shared),
+        ]
+    )
 
 
 def error_table(report: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ def run_stage(build: Build, name: str) -> Recorded:
 
     Raises whatever the stage raises, and ``RefusedError`` when an upstream record is absent or does not fit.
     """
-    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom}
+    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom, chain.DATASET: _dataset}
     action, work = plans[name](build) if name in plans else _stage(build, name)
     found = build.store.recall(action.key) if build.use_cache else None
     if found is not None and found.stage == name:
@@ -157,6 +157,12 @@ def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
     return Action(chain.SBOM, version, inputs, config), work
 
 
+def _dataset(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    from cuvil_assets.datasets import plan
+
+    return plan(build)
+
+
 def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:
     """The sentence for a model whose error passes the policy's multiple of onnxruntime's."""
     beyond = facts["errors_beyond_limit"]
@@ -171,7 +177,9 @@ def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:
 
 def difference(facts: Mapping[str, Json], engine_name: str) -> str:
     """The sentence for an engine that differs from the reference."""
+    decisions = facts.get("differing_decisions")
+    also = f" and {decisions} answers of the clinical logic" if decisions else ""
     return (
-        f"{engine_name} is not delivered: it differs from the reference in {facts.get('differing_values')} values "
-        "(see the equivalence report); this is a defect of Cuvil or of the compiler beneath it"
+        f"{engine_name} is not delivered: it differs from the reference in {facts.get('differing_values')} values"
+        f"{also} (see the equivalence report); this is a defect of Cuvil or of the compiler beneath it"
     )

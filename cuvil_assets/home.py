@@ -36,6 +36,11 @@ class Home:
         return self.root / "dagster"
 
     @property
+    def datasets(self) -> Path:
+        """Manifests of data sets by SHA-256, and waivers by the report they are about."""
+        return self.root / "datasets"
+
+    @property
     def log(self) -> Path:
         """Tracebacks of internal errors."""
         return self.root / "log"

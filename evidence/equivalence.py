@@ -23,6 +23,7 @@ from compiler_kernels.policy import policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.targets.registry import resolve_target, runner
+from evidence.equivalence_decisions import Decisions
 from evidence.error_statistics import ErrorTable
 from evidence.peer import OnnxRuntimePeer
 from evidence.reference import RefGraph, graph_bounds, load_graph, run
@@ -75,13 +76,8 @@ class EngineRunner:
     def run(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Outputs by file stem (the engine's sanitised output name). ``VerificationFailed`` when the engine refuses."""
         out = self.directory / "out"
-        words: list[str] = []
-        for number, (name, value) in enumerate(inputs.items()):
-            path = self.directory / f"input{number}.npy"
-            np.save(path, value)
-            words += ["--input", f"{name}={path}"]
         done = subprocess.run(
-            [*self.prefix, str(self.path), *words, "--output-dir", str(out), "--network-only"],
+            [*self.command(inputs), "--output-dir", str(out), "--network-only"],
             capture_output=True,
             timeout=TIMEOUT_SECONDS,
             check=False,
@@ -92,6 +88,20 @@ class EngineRunner:
                 "engine-runs", f"the engine refused a test input of the equivalence stage: {message}"
             )
         return {path.stem: np.load(path) for path in sorted(out.glob("*.npy"))}
+
+    def command(self, inputs: dict[str, Array]) -> list[str]:
+        """The words that run the engine on ``inputs``, which are written to files."""
+        words: list[str] = []
+        for number, (name, value) in enumerate(inputs.items()):
+            path = self.directory / f"input{number}.npy"
+            np.save(path, value)
+            words += ["--input", f"{name}={path}"]
+        return [*self.words, *words]
+
+    @property
+    def words(self) -> list[str]:
+        """The words that start the engine."""
+        return [*self.prefix, str(self.path)]
 
 
 def output_file_stem(engine_outputs: dict[str, Array], name: str) -> Array:
@@ -162,13 +172,18 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     peer = None
     if config["onnxruntime"] is not None:
         peer = OnnxRuntimePeer(inputs["source_model/model.onnx"].data)
-    found = _compare(trials, inputs["engine/inference-engine.bin"].data, prefix, peer)
+    decisions = Decisions(json.loads(inputs["source_model/policy.json"].data))
+    found = _compare(trials, inputs["engine/inference-engine.bin"].data, prefix, peer, decisions)
     report = found.report(prefix)
     limit = policy_from_json(inputs["source_model/policy.json"].data).numerics.max_error_ratio
     beyond = found.errors.beyond(limit) if limit is not None else {}
     report["target"] = target.triple
     report["onnxruntime"] = config["onnxruntime"]
     report["grade"] = _grade(prefix)
+    if decisions.wanted:
+        report["decisions"] = decisions.report()
+        if decisions.differing:
+            report["verdict"] = "failed"
     if trials[0].sizes:
         report["sizes"] = [as_json({"tried": t.sizes, "inputs": len(t.sets)}) for t in trials]
         report["sizes_not_tried"] = [as_json(one) for one in skipped]
@@ -181,6 +196,7 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
         "grade": report["grade"],
         "inputs": report["inputs"],
         "differing_values": report["differing_values"],
+        "differing_decisions": decisions.differing,
         "errors": errors["summary"],
         "errors_limit": limit,
         "errors_beyond_limit": beyond,
@@ -263,7 +279,11 @@ class _Comparison:
 
 
 def _compare(
-    trials: list[Trial], engine: bytes, prefix: tuple[str, ...] | None, peer: OnnxRuntimePeer | None
+    trials: list[Trial],
+    engine: bytes,
+    prefix: tuple[str, ...] | None,
+    peer: OnnxRuntimePeer | None,
+    decisions: Decisions,
 ) -> _Comparison:
     found = _Comparison()
     with tempfile.TemporaryDirectory(prefix="cuvil-equivalence-") as directory:
@@ -277,6 +297,11 @@ def _compare(
                     found.measure(trial, one, values, peer)
                 found.outputs(trial, values, runner_.run(dict(one)) if runner_ is not None else None)
                 found.count += 1
+                if runner_ is not None and decisions.wanted:
+                    outputs = {name: values[value_id] for value_id, name in trial.frozen.outputs}
+                    decisions.inference(runner_.command(dict(one)), Path(directory), dict(one), outputs)
+        if runner_ is not None and decisions.wanted and not trials[0].sizes:
+            decisions.made_up(runner_.words, Path(directory), trials[0].frozen)
     return found
 
 

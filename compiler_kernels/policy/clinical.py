@@ -20,6 +20,11 @@ def _parses(text: str) -> str:
     return text
 
 
+def _unsigned_zero(value: float) -> float:
+    """+0 for -0, which canonical JSON does not know."""
+    return value + 0.0
+
+
 def _free(name: str) -> str:
     if name in RESERVED:
         raise ValueError("is a word of the expression language; choose another name")
@@ -30,6 +35,8 @@ Expression = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValida
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=60), AfterValidator(_free)]
 Requirement = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=80)]
 Requirements = Annotated[tuple[Requirement, ...], Field(max_length=50)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/()-]*$", max_length=80)]
+Labels = Annotated[tuple[Label, ...], Field(max_length=50)]
 Words = Annotated[str, Field(max_length=1000)]
 
 _REQUIREMENTS: Final = "Ids of the requirements this answers; coverage traces them to probes and test vectors."
@@ -65,7 +72,9 @@ class _Short(Section):
 class Threshold(_Short):
     """A named number of the clinical logic. ``0.5`` is short for ``{value: 0.5}``."""
 
-    value: FiniteFloat = Field(description="The number; it is used as the nearest binary64 number.")
+    value: Annotated[FiniteFloat, AfterValidator(_unsigned_zero)] = Field(
+        description="The number; it is used as the nearest binary64 number."
+    )
     source: Words = Field(default="", description="Where the number comes from: study, report, standard.")
     requirements: Requirements = Field(default=(), description=_REQUIREMENTS)
 
@@ -84,7 +93,7 @@ class Decision(_Short):
     when: Expression = Field(description="Condition under which the decision is true.")
     description: Words = Field(default="", description="What the decision means, quoted in reports.")
     requirements: Requirements = Field(default=(), description=_REQUIREMENTS)
-    clauses: Requirements = Field(default=(), description=_CLAUSES)
+    clauses: Labels = Field(default=(), description=_CLAUSES)
 
 
 class Fallback(_Short):
@@ -113,7 +122,7 @@ class SafetyGuard(_Short):
     description: Words = Field(default="", description="What the guard protects from, quoted in reports.")
     fallback: Fallback | None = Field(default=None, description="Instead of fallbacks.safety_guard, for this guard.")
     requirements: Requirements = Field(default=(), description=_REQUIREMENTS)
-    clauses: Requirements = Field(default=(), description=_CLAUSES)
+    clauses: Labels = Field(default=(), description=_CLAUSES)
 
 
 class Safety(Section):

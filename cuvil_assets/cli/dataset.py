@@ -12,6 +12,7 @@ from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.stage import Json, sha3_512_hex
 from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
+from cuvil_assets.datasets import find_manifests, keep_manifest, keep_waiver
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
@@ -36,6 +37,7 @@ def manifest(source: str, output: Path, only: Sequence[str], numbers: bool, as_j
     """Write the manifest and print its digest, which a policy names."""
     made = manifest_of(read_source(source, only, numbers, _progress(source, as_json)))
     _write(output, made.encode())
+    keep_manifest(current_home(), made)
     if as_json:
         print_json({"manifest": str(output), "sha256": made.sha256, "items": len(made.items)})
         return
@@ -67,10 +69,14 @@ def check(
         if name in manifests:
             raise UsageError(f"{text}: the split {name} is given twice; give it once")
         manifests[name] = manifest_of(read_source(source, only, numbers, _progress(name, as_json)))
+    if section is not None and not splits:
+        manifests = find_manifests(current_home(), section)
     if len(manifests) < 2:
         raise UsageError("one split cannot overlap; give at least two as NAME=SOURCE")
     if section is not None:
         _compare_digests(manifests, section)
+    for item in manifests.values():
+        keep_manifest(current_home(), item)
     found = compare(manifests, distance=near, refuse_duplicates=section is not None and section.duplicates == "refuse")
     report, verdict, data = found.to_json(), found.verdict, found.encode()
     waived = None
@@ -100,6 +106,7 @@ def waive(report: Path, person: str, reason: str, output: Path, key: Path | None
     except MalformedError as error:
         raise UsageError(f"{report}: is no report ({error}); write it with `cuvil dataset check --output`") from None
     _write(output, signed)
+    keep_waiver(current_home(), data, signed)
     fields: dict[str, Json] = {"gate": "dataset", "keys": list(keys.key_ids), "sha3_512": audit.digest_of(output)}
     remark = audit.record(current_home().root, "waiver", fields, person=person)
     if remark:

@@ -43,13 +43,14 @@ def manifest(
 
 def check(
     splits: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="SPLIT...",
-            help="The splits as NAME=SOURCE: train=..., tune=..., test=..., each a folder, an array or a manifest.",
+            metavar="[SPLIT]...",
+            help="The splits as NAME=SOURCE: train=..., tune=..., test=..., each a folder, an array or a manifest; if "
+            "absent, the manifests this home keeps of the policy's splits.",
             show_default=False,
         ),
-    ],
+    ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A policy whose section dataset names the splits by digest."),
@@ -78,7 +79,9 @@ def check(
     """Compare the splits pairwise; ends with 1 when two share an item and nobody waived that."""
     from cuvil_assets.cli import dataset as command
 
-    raise typer.Exit(command.check(splits, policy, engine, only or [], numbers, near, waiver, trust_root, output, json))
+    raise typer.Exit(
+        command.check(splits or [], policy, engine, only or [], numbers, near, waiver, trust_root, output, json)
+    )
 
 
 def waive(

@@ -18,6 +18,7 @@ from evidence.keys import load_keys
 from evidence.sessions import inputs
 from evidence.sessions.archive import Archive
 from evidence.sessions.check import SessionReport, check_archive
+from evidence.sessions.forgetting import forget_subject
 from evidence.sessions.record import ERASURE, INFERENCE, REPAIR, Record, Tensor
 from evidence.sessions.seal import make_seal
 from evidence.signing_keys import created_now
@@ -154,15 +155,19 @@ def export(folder: Path, output: Path, as_json: bool) -> None:
 
 def erase(folder: Path, subject: str, as_json: bool) -> None:
     """Erase one subject of an archive."""
+    images = forget_subject(current_home().root, Archive(folder), subject)
     record = inputs.erase(current_home().root, Archive(folder), subject)
     remark = audit.record(current_home().root, "session-erasure", {"subject": record.subject, "record": record.leaf})
     if as_json:
-        print_json({"record": record.index, "subject": record.subject, **({"audit": remark} if remark else {})})
+        erased: dict[str, Json] = {"record": record.index, "subject": record.subject, "images_forgotten": images}
+        print_json({**erased, **({"audit": remark} if remark else {})})
         return
     if remark:
         note(remark)
     print(f"erased; record {record.index} says so for the token {record.subject}")
     print("key, salt and name are gone from this home: copies of the archive can not be decrypted any more")
+    if images:
+        print(f"the identifiers of {_counted(images, 'image')} are gone from this home")
     print("copies of the home made before (backups, snapshots) are out of reach: erase them where they lie")
 
 

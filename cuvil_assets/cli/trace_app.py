@@ -22,7 +22,9 @@ def add_trace(app: typer.Typer) -> None:
     keys_app.command("destroy")(keys_destroy)
     trace_app.add_typer(keys_app, name="keys")
     trace_app.command("lookup")(lookup)
+    trace_app.command("forget")(forget)
     trace_app.command("inject")(inject)
+    trace_app.command("export")(export)
     app.add_typer(trace_app, name="trace")
 
 
@@ -78,6 +80,19 @@ def lookup(
     command.run(pseudonym, identifiers(study, series, instance, patient), recompute, json)
 
 
+def forget(
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="SUBJECT", help="A PatientID, or one of the patient's pseudonyms.", show_default=False),
+    ],
+    json: Json = False,
+) -> None:
+    """Erase what the store of this machine knows about a patient's images; it cannot be undone."""
+    from cuvil_assets.cli import trace_lookup as command
+
+    command.forget_patient(subject, json)
+
+
 def inject(
     place: Annotated[
         Path, typer.Argument(metavar="PLACE", help="A Python file, or a folder of them.", show_default=False)
@@ -93,3 +108,28 @@ def inject(
     from cuvil_assets.cli import trace_inject as command
 
     raise typer.Exit(command.run(place, write, diff, strict, json))
+
+
+def export(
+    session: Annotated[
+        Path, typer.Argument(metavar="SESSION", help="The folder that --session named.", show_default=False)
+    ],
+    otlp: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="http://HOST:PORT of a collector, or a file to write.", show_default=False),
+    ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Without pseudonyms, digests of tensors and tokens of subjects.")
+    ] = False,
+    trust_root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check an archive of inferences and give it to OpenTelemetry, one span an inference."""
+    from cuvil_assets.cli import trace_export as command
+
+    command.run(session, otlp, strict, trust_root, json)

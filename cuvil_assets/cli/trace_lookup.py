@@ -1,4 +1,4 @@
-"""``cuvil trace lookup``: from a pseudonym to identifiers, and from identifiers to pseudonyms."""
+"""``cuvil trace lookup`` and ``forget``: from a pseudonym to identifiers, the other way, and no longer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from compiler_kernels.stage import Json
 from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.home import current_home
 from evidence.audit import AuditLog
-from evidence.sessions.binding import Recomputed, recompute
+from evidence.sessions.binding import Recomputed, forget, recompute
 from evidence.sessions.identifier_store import Entry, IdentifierStore
 from evidence.sessions.pseudonym import KEYWORDS, Identifiers, is_pseudonym
 from evidence.sessions.trace_context import MEMBER, read_tracestate
 
 EVENT = "pseudonym-lookup"
+ERASURE = "identifiers-erasure"
 
 
 def run(given: str, subject: Identifiers, from_keys: bool, as_json: bool) -> None:
@@ -39,6 +40,20 @@ def run(given: str, subject: Identifiers, from_keys: bool, as_json: bool) -> Non
             "lookup", f"{store.path}: does not know {what}; it may be another machine's, or have been erased"
         )
     _print(found, as_json)
+
+
+def forget_patient(subject: str, as_json: bool) -> None:
+    """Erase a patient's entries; ``VerificationFailed`` ``lookup`` where there are none."""
+    home = current_home().root
+    count = len(forget(home, subject))
+    if not count:
+        raise VerificationFailed("lookup", f"{IdentifierStore(home).path}: knows no image of that patient")
+    AuditLog(home).append(ERASURE, {"images": count})
+    if as_json:
+        print_json({"images": count})
+        return
+    print(f"the identifiers of {count} image{'' if count == 1 else 's'} are erased")
+    print("copies of the home made before (backups, snapshots) are out of reach: erase them where they lie")
 
 
 def _pseudonym(text: str) -> str:

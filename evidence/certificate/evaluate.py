@@ -71,7 +71,8 @@ def evaluate_balls(
             if name and name not in values and name not in converted:
                 converted[name] = _exact(ar, graph.weights[name])
             operands.append(None if not name else values[name] if name in values else converted[name])
-        value = one(ar, node, operands)
+        value = _with_infinity(graph, node, operands)
+        value = one(ar, node, operands) if value is None else value
         if value.shape != node.shape:
             raise AssertionError(f"{node.op}: shape {value.shape} instead of {node.shape}")
         _note(found, node, value, operands)
@@ -88,6 +89,24 @@ def evaluate_balls(
     for value_id in outputs:
         found.values[value_id] = values[value_id] if value_id in values else _exact(ar, graph.weights[value_id])
     return found
+
+
+def _with_infinity(graph: RefGraph, node: RefNode, operands: list[Value | None]) -> Value | None:
+    """What a constant infinity does to a bounded value: max(x, -inf) is x, x == -inf is false; else ``None``."""
+    if node.op not in ("max", "min") and node.op not in selection.COMPARISONS:
+        return None
+    for k, name in enumerate(node.inputs):
+        constant = graph.weights.get(name)
+        other = operands[1 - k]
+        if constant is None or constant.dtype.kind != "f" or not constant.size or not isinstance(other, Ball):
+            continue
+        sign = next((s for s in (-1, 1) if np.all(constant == s * np.inf)), 0)
+        if sign and node.op in selection.COMPARISONS and np.isfinite(other.radius).all():
+            seen = np.full(node.shape, -sign if k == 1 else sign)
+            return np.asarray(selection.COMPARISONS[node.op](seen))
+        if sign == {"max": -1, "min": 1}.get(node.op):
+            return other.mapped(lambda v: np.broadcast_to(v, node.shape))
+    return None
 
 
 def check_operators(graph: RefGraph) -> None:

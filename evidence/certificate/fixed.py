@@ -25,6 +25,7 @@ TERMS: Final = 1 << (53 - 2 * (WORD - 1))
 """Products of two words that may be added without leaving 53 bits: 2 ** 15."""
 LEAST: Final = 1e-150
 """Bounds are 0 or at least this, so that a product of two bounds never underflows."""
+_BLOCK: Final = 1 << 14
 UP: Final = 1.0 + 2.0**-48
 """Outward rounding of a bound after at most eight binary64 operations, each of relative error 2 ** -53."""
 
@@ -61,10 +62,13 @@ def carried(words: Array, top: int) -> Fixed:
     """Canonical form of word arrays with ``|words| <= 2 ** 52``: words in [-2**19, 2**19), no zero ends."""
     # 2 ** 52 needs two words above its own; the carries out of the top go there.
     work = np.concatenate([np.zeros((2, *words.shape[1:])), words])
-    for i in range(len(work) - 1, 0, -1):
-        carry = np.floor((work[i] + HALF) * (1.0 / BASE))
-        work[i] -= carry * BASE
-        work[i - 1] += carry
+    flat = work.reshape(len(work), -1)
+    for start in range(0, flat.shape[1], _BLOCK):  # in blocks that stay in the cache
+        part = flat[:, start : start + _BLOCK]
+        for i in range(len(work) - 1, 0, -1):
+            carry = np.floor((part[i] + HALF) * (1.0 / BASE))
+            part[i] -= carry * BASE
+            part[i - 1] += carry
     used = [bool(w.any()) for w in work]
     if True not in used:
         return Fixed(work[:1] * 0.0, top)

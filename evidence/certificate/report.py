@@ -21,8 +21,8 @@ from evidence.reference.interpreter import run
 from evidence.reference.typed import from_bfloat16
 
 FORMAT: Final = "cuvil-certificate/1"
-PRECISIONS: Final = (6, 12, 24, 40)
-"""Words of 20 bits tried in turn, until the radius is small beside the rounding it is to bound."""
+PRECISIONS: Final = (7, 13, 25, 41)
+"""Words of 20 bits tried in turn, until the radius is small beside the rounding; the first may hold one bit only."""
 _SMALL: Final = 2.0**-10
 _TINY: Final = 2.0**-44
 Step = Callable[[str, int, int], None]
@@ -49,7 +49,7 @@ class Certificate:
         return {
             "format": FORMAT,
             **identity,
-            "bits": self.words * fixed.WORD,
+            "bits": (self.words - 1) * fixed.WORD,
             "outputs": as_json(self.outputs),
             "decisions": as_json(self.decisions),
             "certified": self.certified,
@@ -109,7 +109,7 @@ def _evaluated(
                 rows[node.output] = _layer(ar, node, value, actual[node.output])
 
         def count(done: int, total: int, words: int = words) -> None:
-            tell(f"{words * fixed.WORD}-bit balls", done, total)
+            tell(f"{(words - 1) * fixed.WORD}-bit balls", done, total)
 
         found = evaluate_balls(graph, inputs, words, visit, count)
         wide = sum(_too_wide(ar, found.values[value_id], engine[name]) for value_id, name in graph.outputs)

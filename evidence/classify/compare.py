@@ -177,6 +177,9 @@ def _evidence(a: Build, b: Build) -> list[Difference]:
         if one is None or other is None or (one.code_version, one.config) != (other.code_version, other.config):
             others.append(stage)
     found = [difference("evidence", f"other code or settings of {', '.join(others)}")] if others else []
+    if _engine(a) != _engine(b) and b.statement.equivalence.verdict != "passed":
+        verdict, grade = b.statement.equivalence.verdict, b.statement.equivalence.grade
+        found.append(difference("comparison.untold", f"verdict of B: {verdict} ({grade})"))
     verdicts = [f"{build.statement.equivalence.verdict} ({build.statement.equivalence.grade})" for build in (a, b)]
     if verdicts[0] != verdicts[1]:
         found.append(difference("evidence", f"comparison with the reference: {verdicts[0]} became {verdicts[1]}"))

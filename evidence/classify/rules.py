@@ -68,6 +68,8 @@ RULES: Final = (
          "as for the compiler itself"),
     Rule("compiler.untold", "corrective", "the build reports differ, and one is not among the files",
          "it could be the toolchain"),
+    Rule("comparison.untold", "major", "the newer engine was not compared with the reference, or did not pass",
+         "that it computes what the frozen graph says is not told"),
     Rule("sbom.added", "minor", "a component more in the bill of materials",
          "new off-the-shelf software, to be assessed as such"),
     Rule("sbom.changed", "corrective", "another version of a component, or one less",

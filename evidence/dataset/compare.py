@@ -13,6 +13,7 @@ from evidence.dataset.manifest import Manifest
 from evidence.verifier.canonical import canonical_bytes
 from evidence.verifier.dataset import FAILED, FORMAT, PASSED
 
+NAMES: Final = ("train", "tune", "test")
 NEAR_LISTED: Final = 200
 """So many pairs that look alike are listed; all are counted."""
 NEAR_LIMIT: Final = 1_000_000
@@ -114,6 +115,7 @@ class Check:
 
 def compare(manifests: Mapping[str, Manifest], *, distance: int = 0, refuse_duplicates: bool = False) -> Check:
     """Compare two or more splits. ``distance``: 0 to 16 bits in which perceptual hashes of near pairs may differ."""
+    manifests = {name: manifests[name] for name in sorted(manifests, key=_place_of)}
     groups = _groups(manifests)
     overlaps = tuple(group for group in groups if len(group.splits) > 1)
     duplicates = tuple(
@@ -122,6 +124,11 @@ def compare(manifests: Mapping[str, Manifest], *, distance: int = 0, refuse_dupl
     same = {frozenset(pair) for group in groups for pair in combinations(group.places, 2)}
     near = sorted(pair for pair in _near(manifests, distance) if frozenset(pair) not in same)
     return Check(manifests, overlaps, duplicates, tuple(near[:NEAR_LISTED]), len(near), distance, refuse_duplicates)
+
+
+def _place_of(name: str) -> tuple[int, str]:
+    """One order whatever order the splits are given in: train, tune, test, then others by name."""
+    return (NAMES.index(name) if name in NAMES else len(NAMES), name)
 
 
 def _groups(manifests: Mapping[str, Manifest]) -> list[Group]:

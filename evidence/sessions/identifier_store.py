@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
@@ -94,6 +94,14 @@ class IdentifierStore:
         found = self._select({"patient": patient}) if patient else [entry] if entry else []
         if not found:
             return []
+        self.remove([item.pseudonym for item in found])
+        return [item.pseudonym for item in found]
+
+    def remove(self, pseudonyms: Iterable[str]) -> int:
+        """Erase these entries, and say how many there were."""
+        found = [item for item in map(self.find, pseudonyms) if item is not None]
+        if not found:
+            return 0
         with locked(self.path.parent):
             with self._open(write=True) as database:
                 database.executemany("DELETE FROM image WHERE pseudonym = ?", [(item.pseudonym,) for item in found])
@@ -101,7 +109,7 @@ class IdentifierStore:
             if journal.exists():
                 overwrite(journal, bytes)  # zeros: a journal that begins with them is none to roll back
                 journal.unlink()
-        return [item.pseudonym for item in found]
+        return len(found)
 
     def count(self) -> int:
         """Number of entries."""

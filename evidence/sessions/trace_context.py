@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 MEMBER = "cuvil"
 """The key of Cuvil's own member of ``tracestate``."""
 MEMBERS_MAX = 32
+LONGEST_STATE = 512
 SAMPLED = 1
 
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _KEY = re.compile(r"[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13}")
 _VALUE = re.compile(r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]")
+_LONG_MEMBER = 128
 _NOTHING = re.compile(r"0+")
 
 Members = tuple[tuple[str, str], ...]
@@ -40,8 +42,16 @@ class TraceContext:
 
     @property
     def tracestate(self) -> str:
-        """The header, empty without members (then it must not be sent)."""
-        return ",".join(f"{key}={value}" for key, value in self.members)
+        """The header, empty without members (then it must not be sent), of at most 512 characters.
+
+        What does not fit is left out by whole members: first those of more than 128 characters, then from the right
+        (3.3.1.5 there); engines take no longer header.
+        """
+        members = [f"{key}={value}" for key, value in self.members]
+        while len(",".join(members)) > LONGEST_STATE:
+            long = [member for member in members if len(member) > _LONG_MEMBER]
+            members.remove(long[-1] if long else members[-1])
+        return ",".join(members)
 
     @property
     def pseudonym(self) -> str | None:

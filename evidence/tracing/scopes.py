@@ -14,6 +14,7 @@ UNKNOWN = "?"
 _DEPTH = 8
 """Assignments followed one behind the other."""
 
+_ADDING = frozenset({"append", "extend"})
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -27,6 +28,8 @@ class Scope:
     parent: Scope | None = None
     bindings: dict[str, list[str | ast.expr | None]] = field(default_factory=dict)
     elsewhere: dict[str, Scope] = field(default_factory=dict)
+    added: dict[str, list[ast.expr]] = field(default_factory=dict)
+    """What is added to a list of this name: by ``+=``, ``append`` and ``extend``."""
 
     def bind(self, name: str, value: str | ast.expr | None) -> None:
         scope = self.elsewhere.get(name, self)
@@ -75,14 +78,13 @@ class Scopes(ast.NodeVisitor):
                 names |= self.resolve(value, depth - 1) or {UNKNOWN}
         return names
 
-    def assigned(self, expression: ast.AST) -> ast.AST:
-        """What ``expression`` was assigned, if it is a name with one plain assignment; itself otherwise."""
-        if isinstance(expression, ast.Name):
-            holder = self.scope_of[expression].holder(expression.id)
-            values = [] if holder is None else holder.bindings[expression.id]
-            if len(values) == 1 and isinstance(values[0], ast.expr):
-                return values[0]
-        return expression
+    def assigned(self, name: ast.Name) -> list[ast.expr]:
+        """What was assigned and added to ``name``, anywhere in its scope."""
+        holder = self.scope_of[name].holder(name.id)
+        if holder is None:
+            return []
+        plain = [value for value in holder.bindings[name.id] if isinstance(value, ast.expr)]
+        return plain + holder.added.get(name.id, [])
 
     def visit(self, node: ast.AST) -> None:
         self.scope_of[node] = self._scope
@@ -119,6 +121,17 @@ class Scopes(ast.NodeVisitor):
         self.visit(node.annotation)
         if node.value is not None:
             self.visit(node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self._scope.added.setdefault(node.target.id, []).append(node.value)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr in _ADDING and isinstance(function.value, ast.Name):
+            self._scope.added.setdefault(function.value.id, []).extend(node.args)
+        self.generic_visit(node)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self._scope.bind(node.target.id, node.value)

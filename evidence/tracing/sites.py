@@ -164,12 +164,16 @@ def _look_at_start(node: ast.Call, scopes: Scopes, found: Found) -> None:
 
 
 def _is_engine(command: ast.AST, scopes: Scopes) -> bool:
-    """Whether a literal command, or what the name of one was assigned, holds the option that engines need."""
-    command = scopes.assigned(command)
-    return any(
-        isinstance(part, ast.Constant) and isinstance(part.value, str) and ENGINE_OPTION in part.value
-        for part in ast.walk(command)
-    )
+    """Whether a literal command, or what was assigned and added to the names in it, holds the option engines need."""
+    waiting, seen = [command], set[ast.AST]()
+    while waiting:
+        for part in ast.walk(waiting.pop()):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and ENGINE_OPTION in part.value:
+                return True
+            if isinstance(part, ast.Name) and part not in seen:
+                seen.add(part)
+                waiting += scopes.assigned(part)
+    return False
 
 
 def _handed_on(found: Found, scopes: Scopes) -> Iterator[Said]:

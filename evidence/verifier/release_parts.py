@@ -180,8 +180,9 @@ class Contents:
         for name in ("coverage", "reproducibility", "dataset"):
             if name in found.parts:
                 self._verdict(found.parts[name])
+        remark = ""
         if "dataset" in found.parts:
-            check_dataset(self.read(found.parts["dataset"].file), policy, self.root)
+            remark = "; " + check_dataset(self.read(found.parts["dataset"].file), policy, self.root)
         equivalence = found.parts.get("equivalence")
         if equivalence is not None and (equivalence.sha3_512, equivalence.verdict) != (
             build.equivalence.report,
@@ -195,7 +196,7 @@ class Contents:
         if missing:
             raise MalformedError(f"the policy demands {', '.join(missing)}, which this release lacks or has not passed")
         said = ", ".join(found.demanded) or "nothing"
-        return True, f"the policy demands {said}; all of it is here"
+        return True, f"the policy demands {said}; all of it is here{remark}"
 
     def _verdict(self, part: Part) -> None:
         """That the release states of a report what the report says; one that says nothing is ``stated``."""

@@ -8,7 +8,6 @@ from typing import Final
 from fhir_registry.definitions.types import SearchParameter, r5
 
 SERVED: Final = (
-    "AuditEvent",
     "Binary",
     "CodeSystem",
     "Device",

@@ -14,7 +14,7 @@ from fhir_registry.search.extract import index_rows
 from fhir_registry.search.parameters import SERVED
 from fhir_registry.search.query import Query, SearchError, read_query
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type, outcome_response
-from fhir_registry.server.writer import Writer
+from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import ConflictError, Store, Stored, Write, Written
 from fhir_registry.validation.issues import INFORMATION, Issue, one_outcome
 from fhir_registry.validation.walk import validate
@@ -22,13 +22,13 @@ from fhir_registry.validation.walk import validate
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
 _ETAG: Final = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 # What the registry itself writes: nobody else does.
-READ_ONLY: Final = frozenset({"AuditEvent", "StructureDefinition", "SearchParameter", "CodeSystem", "ValueSet"})
+READ_ONLY: Final = frozenset({"StructureDefinition", "SearchParameter", "CodeSystem", "ValueSet"})
 
 
 class Service:
     """The interactions over a store; writes go through ``writer``."""
 
-    def __init__(self, store: Store, writer: Writer) -> None:
+    def __init__(self, store: Store, writer: GroupCommit[Sequence[Write], list[Written]]) -> None:
         self.store = store
         self.writer = writer
 

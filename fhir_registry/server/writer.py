@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Final, Protocol
-
-from fhir_registry.store.base import Write, Written
+from typing import Final, Generic, TypeVar
 
 MOST: Final = 256
-Group = tuple[Sequence[Write], "Future[list[Written]]"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class Committing(Protocol):
-    def commit_each(self, groups: Sequence[Sequence[Write]]) -> list[list[Written] | Exception]: ...
+class GroupCommit(Generic[Item, Result]):
+    """``submit`` returns a future that is done once its item is durable, or holds why it may not be written.
 
+    ``commit`` writes many items at once: one result or exception for each, all durable when it returns. An exception
+    that it raises itself means that none was written, and goes to all.
+    """
 
-class Writer:
-    """``submit`` returns a future that is done once the writes are durable, or holds why they may not happen."""
-
-    def __init__(self, store: Committing) -> None:
-        self.store = store
-        self._waiting: queue.Queue[Group | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="registry-writer", daemon=True)
+    def __init__(self, commit: Callable[[Sequence[Item]], Sequence[Result | Exception]], name: str) -> None:
+        self._commit = commit
+        self._waiting: queue.SimpleQueue[tuple[Item, Future[Result]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, writes: Sequence[Write]) -> Future[list[Written]]:
-        future: Future[list[Written]] = Future()
-        self._waiting.put((writes, future))
+    def submit(self, item: Item) -> Future[Result]:
+        future: Future[Result] = Future()
+        self._waiting.put((item, future))
         return future
 
     def close(self) -> None:
@@ -39,32 +38,32 @@ class Writer:
 
     def _run(self) -> None:
         while True:
-            item = self._waiting.get()
-            if item is None:
+            first = self._waiting.get()
+            if first is None:
                 return
-            groups = [item]
+            group = [first]
             ended = False
-            while len(groups) < MOST:
+            while len(group) < MOST and not ended:
                 try:
                     following = self._waiting.get_nowait()
                 except queue.Empty:
                     break
                 if following is None:
                     ended = True
-                    break
-                groups.append(following)
-            self._commit(groups)
+                else:
+                    group.append(following)
+            self._write(group)
             if ended:
                 return
 
-    def _commit(self, groups: Sequence[Group]) -> None:
+    def _write(self, group: list[tuple[Item, Future[Result]]]) -> None:
         try:
-            results = self.store.commit_each([writes for writes, _ in groups])
-        except Exception as error:  # the disk, not one client: all are told, and nothing was written
-            for _, future in groups:
+            results = self._commit([item for item, _ in group])
+        except Exception as error:  # the disk, not one client
+            for _, future in group:
                 future.set_exception(error)
             return
-        for (_, future), result in zip(groups, results, strict=True):
+        for (_, future), result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:

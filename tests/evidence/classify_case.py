@@ -76,6 +76,7 @@ def make_build(
     content: bytes = b"\x7fELF",
     filename: str = "m.onnx",
     inputs: int = 2,
+    verdict: str = "passed",
 ) -> Made:
     """Write engine and proof; each argument is one thing that can differ."""
     canonical = load_policy(policy.encode(), "p.yaml").canonical_json()
@@ -112,7 +113,7 @@ def make_build(
     compared = StageResult(
         "equivalence", "1", {"engine": engine.sha3_512}, {"equivalence_inputs": inputs},
         (Artifact("equivalence.json", b"{}"),),
-        {"verdict": "passed", "grade": "executed natively", "errors": measured, "errors_limit": "1.1",
+        {"verdict": verdict, "grade": "executed natively", "errors": measured, "errors_limit": "1.1",
          "errors_beyond_limit": {}},
     )  # fmt: skip
     stages = [source, imported, chosen, code_made, binary, compared]

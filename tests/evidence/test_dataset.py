@@ -61,6 +61,13 @@ def test_disjoint_splits_pass() -> None:
     ]
 
 
+def test_the_order_of_splits_does_not_change_the_report() -> None:
+    splits = arrays(other=images(4), test=images(3), tune=images(2), train=images(1))
+    turned = dict(reversed(splits.items()))
+    assert compare(splits).encode() == compare(turned).encode()
+    assert [(p.a, p.b) for p in compare(splits).pairs][:2] == [("train", "tune"), ("train", "test")]
+
+
 def test_shared_and_repeated_items_are_named() -> None:
     train, test = images(1), images(2)
     test[2] = train[0]

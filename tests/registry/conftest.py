@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import uvicorn
 from registry_client import Client
 
+from fhir_registry.audit.events import audit_event
+from fhir_registry.audit.outbox import Outbox
 from fhir_registry.server.app import FhirApp
+from fhir_registry.server.http import Request, Response
 from fhir_registry.server.service import Service
-from fhir_registry.server.writer import Writer
+from fhir_registry.server.writer import GroupCommit
+from fhir_registry.store.base import Write, Written
 from fhir_registry.store.sqlite import SqliteStore
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Client]:
     store = SqliteStore(tmp_path / "registry.sqlite")
-    writer = Writer(store)
-    app = FhirApp(Service(store, writer), version="test")
+    writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
+    outbox = Outbox(tmp_path / "audit.sqlite")
+
+    async def record(request: Request, response: Response) -> None:
+        await asyncio.wrap_future(outbox.append(audit_event(request, response, "test registry")))
+
+    app = FhirApp(Service(store, writer), version="test", record=record)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -32,8 +42,9 @@ def registry(tmp_path: Path) -> Iterator[Client]:
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        yield Client(f"http://127.0.0.1:{port}/fhir", store)
+        yield Client(f"http://127.0.0.1:{port}/fhir", store, outbox)
         server.should_exit = True
         thread.join(timeout=10)
     writer.close()
+    outbox.close()
     store.close()

@@ -7,15 +7,17 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from fhir_registry.audit.outbox import Outbox
 from fhir_registry.store.sqlite import SqliteStore
 
 
 class Client:
     """``call(method, path, body)`` to ``(status, headers, parsed body or None)``."""
 
-    def __init__(self, base: str, store: SqliteStore) -> None:
+    def __init__(self, base: str, store: SqliteStore, outbox: Outbox) -> None:
         self.base = base
         self.store = store
+        self.outbox = outbox
 
     def raw(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None

@@ -27,8 +27,12 @@ def keyed(home: Path) -> Path:
     return home
 
 
+ROOT = Path(cuvil.trace.__file__).parents[1]
+
+
 @pytest.fixture(autouse=True)
 def outside_any_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # programs that tests start import this very checkout
     for name in (cuvil.trace.TRACEPARENT, cuvil.trace.TRACESTATE, cuvil.trace.STRICT):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cuvil.trace, "_said", set())

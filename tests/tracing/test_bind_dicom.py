@@ -168,6 +168,7 @@ def test_the_trace_of_the_environment_goes_on(keyed: Path, monkeypatch: pytest.M
     monkeypatch.setenv(trace.TRACEPARENT, "00-broken")
     trace.unbind()
     assert trace.current() is None
+    assert not {trace.TRACEPARENT, trace.TRACESTATE} & trace.environment().keys()  # an engine would refuse them
 
 
 def test_an_active_span_of_opentelemetry_goes_before(keyed: Path) -> None:

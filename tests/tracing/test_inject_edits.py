@@ -182,6 +182,14 @@ STARTS = [
     ),
     ('c = [e, "--output-dir", d]\nsubprocess.run(c)', 'c = [e, "--output-dir", d]\nsubprocess.run(c, env={})'),
     (
+        'c = [e]\nc += ["--output-dir", d]\nsubprocess.run(c)',
+        'c = [e]\nc += ["--output-dir", d]\nsubprocess.run(c, env={})',
+    ),
+    (
+        'c = [e]\nc.extend(["--output-dir", d])\nif x:\n    subprocess.run([*c, d])',
+        'c = [e]\nc.extend(["--output-dir", d])\nif x:\n    subprocess.run([*c, d], env={})',
+    ),
+    (
         'asyncio.create_subprocess_exec(e, "--output-dir", *d)',
         'asyncio.create_subprocess_exec(e, "--output-dir", *d, env={})',
     ),

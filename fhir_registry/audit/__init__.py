@@ -1,0 +1,1 @@
+"""Who read and wrote what: FHIR AuditEvents in a durable outbox whose entries are chained by digest."""

@@ -1,0 +1,90 @@
+"""The outbox: AuditEvents in one SQLite file, each chained to the one before, durable before the access is answered.
+
+The digest of an entry is SHA3-512 over the digest before it and its bytes; the first one is chained to 64 zero bytes.
+An entry that is changed, removed or inserted breaks every digest behind it; what is cut off at the end is seen by
+whoever kept a later digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fhir_registry.server.writer import GroupCommit
+
+FIRST: Final = bytes(64)
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, digest BLOB NOT NULL, body BLOB NOT NULL)"
+
+
+class ChainError(Exception):
+    """The outbox is not what was written: the message names the first entry that does not fit."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    seq: int
+    digest: bytes
+    body: bytes
+
+
+def chained(previous: bytes, body: bytes) -> bytes:
+    return hashlib.sha3_512(previous + body).digest()
+
+
+class Outbox:
+    """Entries are numbered from 1. Several processes may append to one file; each waits for the other's commit."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=30.0, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        self._database.execute(_TABLE)
+        self._writer: GroupCommit[bytes, int] = GroupCommit(self._commit, "registry-audit")
+
+    def append(self, body: bytes) -> Future[int]:
+        """The number of the entry, once it is durable."""
+        return self._writer.submit(body)
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        for row in self._database.execute("SELECT seq, digest, body FROM event WHERE seq > ? ORDER BY seq", (after,)):
+            # SQLite columns take any type, and somebody may have written another one.
+            yield Entry(int(row[0]), *(v if isinstance(v, bytes) else str(v).encode() for v in row[1:]))
+
+    def verify(self) -> tuple[int, bytes]:
+        """The number of entries and the last digest; ``ChainError`` for an outbox somebody changed."""
+        previous, count = FIRST, 0
+        for entry in self.entries():
+            if entry.seq != count + 1:
+                raise ChainError(f"entry {count + 1} is missing")
+            if entry.digest != chained(previous, entry.body):
+                raise ChainError(f"entry {entry.seq} does not fit the one before it")
+            previous, count = entry.digest, entry.seq
+        return count, previous
+
+    def close(self) -> None:
+        self._writer.close()
+        self._database.close()
+
+    def _commit(self, bodies: Sequence[bytes]) -> list[int | Exception]:
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            row = database.execute("SELECT seq, digest FROM event ORDER BY seq DESC LIMIT 1").fetchone()
+            seq, previous = row or (0, FIRST)
+            rows = []
+            for number, body in enumerate(bodies, seq + 1):
+                previous = chained(previous, body)
+                rows.append((number, previous, body))
+            database.executemany("INSERT INTO event (seq, digest, body) VALUES (?, ?, ?)", rows)
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+        database.execute("COMMIT")
+        return [row[0] for row in rows]

@@ -1,0 +1,71 @@
+"""Every access is an AuditEvent in the outbox before it is answered, and the outbox shows what was done to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from registry_client import Client
+from test_registry_validation import DEVICE
+
+from fhir_registry.audit.outbox import ChainError, Outbox
+from fhir_registry.validation.walk import validate
+
+
+def test_each_access_is_an_event_before_it_is_answered(registry: Client) -> None:
+    made = registry.created({k: v for k, v in DEVICE.items() if k != "id"})
+    registry.call("GET", f"DeviceDefinition/{made['id']}")
+    registry.call("GET", "DeviceDefinition?identifier=cxr-1.0")
+    registry.call("GET", "DeviceDefinition/none")
+    registry.call("DELETE", f"DeviceDefinition/{made['id']}")
+    events = [json.loads(entry.body) for entry in registry.outbox.entries()]
+    assert [(e["action"], e["outcome"]["code"]["code"]) for e in events] == [
+        ("C", "0"),
+        ("R", "0"),
+        ("E", "0"),
+        ("R", "4"),
+        ("D", "0"),
+    ]
+    for event in events:
+        assert [i for i in validate(event) if i.severity == "error"] == []
+    assert events[0]["entity"][0]["what"]["reference"] == f"DeviceDefinition/{made['id']}"
+    assert base64.b64decode(events[2]["entity"][0]["query"]) == b"DeviceDefinition?identifier=cxr-1.0"
+    assert registry.outbox.verify()[0] == 5
+
+
+def filled(path: Path) -> Outbox:
+    outbox = Outbox(path)
+    for number in range(20):
+        assert outbox.append(b'{"n":%d}' % number).result(timeout=10) == number + 1
+    return outbox
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE event SET body = '{}' WHERE seq = 7", "entry 7 does not fit"),
+        ("DELETE FROM event WHERE seq = 7", "entry 7 is missing"),
+        ("UPDATE event SET body = (SELECT body FROM event WHERE seq = 8) WHERE seq = 7", "entry 7 does not fit"),
+        ("UPDATE event SET digest = zeroblob(64) WHERE seq = 20", "entry 20 does not fit"),
+    ],
+)
+def test_what_is_done_to_the_outbox_is_seen(tmp_path: Path, change: str, said: str) -> None:
+    outbox = filled(tmp_path / "audit.sqlite")
+    assert outbox.verify()[0] == 20
+    with sqlite3.connect(tmp_path / "audit.sqlite") as database:
+        database.execute(change)
+    with pytest.raises(ChainError, match=said):
+        outbox.verify()
+    outbox.close()
+
+
+def test_two_processes_share_one_chain(tmp_path: Path) -> None:
+    first, second = Outbox(tmp_path / "a.sqlite"), Outbox(tmp_path / "a.sqlite")
+    waiting = [(first, second)[n % 2].append(b"%d" % n) for n in range(100)]
+    assert sorted(w.result(timeout=20) for w in waiting) == list(range(1, 101))
+    assert first.verify()[0] == 100
+    first.close()
+    second.close()

@@ -12,7 +12,11 @@ BY_NAME = {stage.name: stage for stage in STAGES}
 BUILD_PROOF = "build_proof"
 NAMES = (*BY_NAME, BUILD_PROOF)
 SBOM = "sbom"
-LATER = {SBOM: "The bill of materials of what was linked, of the model and of the tools, as CycloneDX 1.6."}
+REPRODUCIBILITY = "reproducibility"
+LATER = {
+    SBOM: "The bill of materials of what was linked, of the model and of the tools, as CycloneDX 1.6.",
+    REPRODUCIBILITY: "Varied rebuilds from the recorded inputs, and the same C through a second compiler.",
+}
 """Assets a build does not need and a release may demand: they are made when somebody asks for them."""
 RELEASE_PROOF = "release_proof"
 PROOF_DESCRIPTION = "The signed statement about the engine: what went in, what each stage did, what was compared."
@@ -37,7 +41,7 @@ def upstream(name: str) -> tuple[str, ...]:
     """Stages that ``name`` reads, in build order."""
     if name == BUILD_PROOF:
         return tuple(BY_NAME)
-    if name == SBOM:
+    if name in LATER:
         return (BUILD_PROOF,)
     read = {artifact.partition("/")[0] for artifact in BY_NAME[name].reads}
     return tuple(other for other in NAMES if other in read)

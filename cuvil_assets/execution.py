@@ -45,9 +45,10 @@ def run_stage(build: Build, name: str) -> Recorded:
 
     Raises whatever the stage raises, and ``RefusedError`` when an upstream record is absent or does not fit.
     """
-    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom}
+    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom, chain.REPRODUCIBILITY: _reproducibility}
     action, work = plans[name](build) if name in plans else _stage(build, name)
-    found = build.store.recall(action.key) if build.use_cache else None
+    # Rebuilds that were looked up would show nothing.
+    found = build.store.recall(action.key) if build.use_cache and name != chain.REPRODUCIBILITY else None
     if found is not None and found.stage == name:
         recorded = Recorded(found, True, 0.0, 0.0)
     else:
@@ -155,6 +156,41 @@ def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
         )
 
     return Action(chain.SBOM, version, inputs, config), work
+
+
+def _reproducibility(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    """Varied rebuilds of the engine this build's proof is about; a difference is a report, and its check fails."""
+    from cuvil_assets.reproduce import Wanted, reproduced
+    from evidence.verifier.digests import digest_bytes
+    from evidence.verifier.subjects import Subject, subject_of
+
+    proof = build.records.consistent((chain.BUILD_PROOF,))[chain.BUILD_PROOF].result.principal
+    statement = read_statement(read_envelope(proof.data).payload)
+    inputs = {f"{chain.BUILD_PROOF}/{proof.name}": proof.sha3_512}
+    version, wanted = chain.code_version(chain.REPRODUCIBILITY), Wanted()
+    config: dict[str, Json] = {"seed": wanted.seed, "fresh_caches": wanted.fresh_caches}
+
+    def work() -> StageResult:
+        engine = Subject(statement.subject, **statement.subject_digests)
+        outcome = reproduced(
+            statement, build.store.find, engine, subject_of(proof.name, digest_bytes(proof.data)), wanted
+        )
+        stem = proof.name.removesuffix(".proof.json")
+        facts: dict[str, Json] = {
+            "verdict": outcome.verdict,
+            "rebuilds": len(outcome.rebuilds),
+            "differing": len(outcome.differences),
+            "first_difference": outcome.differences[0].sentence() if outcome.differences else "",
+            "second_compiler": outcome.second.sentence if outcome.second is not None else "left out",
+            "shortfalls": [*outcome.shortfalls],
+        }
+        files = (
+            Artifact(f"{stem}.reproducibility.json", outcome.encode(), "application/json"),
+            Artifact(f"{stem}.reproducibility.log", outcome.log(), "text/plain"),
+        )
+        return StageResult(chain.REPRODUCIBILITY, version, inputs, config, files, facts)
+
+    return Action(chain.REPRODUCIBILITY, version, inputs, config), work
 
 
 def error_sentence(facts: Mapping[str, Json], engine_name: str) -> str:

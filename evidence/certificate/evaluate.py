@@ -61,7 +61,7 @@ def evaluate_balls(
     """
     ar, found = BallArithmetic(words), Evaluation()
     check_operators(graph)
-    values: dict[str, Value] = {t.id: _exact(ar, np.asarray(inputs[t.name])) for t in graph.inputs}
+    values: dict[str, Value] = {t.id: exact_value(ar, np.asarray(inputs[t.name])) for t in graph.inputs}
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
     outputs = {value_id for value_id, _ in graph.outputs}
     converted: dict[str, Value] = {}
@@ -69,7 +69,7 @@ def evaluate_balls(
         operands: list[Value | None] = []
         for name in node.inputs:
             if name and name not in values and name not in converted:
-                converted[name] = _exact(ar, graph.weights[name])
+                converted[name] = exact_value(ar, graph.weights[name])
             operands.append(None if not name else values[name] if name in values else converted[name])
         value = _with_infinity(graph, node, operands)
         value = one(ar, node, operands) if value is None else value
@@ -87,7 +87,7 @@ def evaluate_balls(
         if step is not None:
             step(i + 1, len(graph.nodes))
     for value_id in outputs:
-        found.values[value_id] = values[value_id] if value_id in values else _exact(ar, graph.weights[value_id])
+        found.values[value_id] = values[value_id] if value_id in values else exact_value(ar, graph.weights[value_id])
     return found
 
 
@@ -129,7 +129,7 @@ def _real(dtype: str) -> bool:
     return "float" in dtype
 
 
-def _exact(ar: BallArithmetic, value: Array) -> Value:
+def exact_value(ar: BallArithmetic, value: Array) -> Value:
     if value.dtype.kind == "V":
         value = from_bfloat16(value)
     return ar.number(value) if value.dtype.kind == "f" else value

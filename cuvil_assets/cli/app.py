@@ -11,6 +11,7 @@ from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.keys_app import add_keys
+from cuvil_assets.cli.recertify_app import add_recertify
 from cuvil_assets.cli.registry_app import add_registry
 from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.reproduce_app import add_reproduce
@@ -30,6 +31,7 @@ app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
 add_reproduce(app)
+add_recertify(app)
 add_audit(app)
 add_registry(app)
 add_session(app)

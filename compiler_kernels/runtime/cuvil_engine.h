@@ -92,6 +92,16 @@ typedef struct {
     const cuvil_step *prepare_steps;
 } cuvil_variant;
 
+/* A value that an inference holds in its arena, for lockstep: count elements from byte offset on, all of them written in every
+ * inference and read for the last time in step. */
+typedef struct {
+    int step;
+    unsigned long offset;
+    long count;
+    int dtype;
+    const char *node; /* the model's nodes that computed it */
+} cuvil_held;
+
 /* ---- Clinical logic (docs/clinical.md) ---- */
 
 /* What can keep an engine from deciding. */
@@ -197,11 +207,14 @@ typedef struct cuvil_engine {
     int symbol_count;
     void *arena; /* arena_bytes of working memory, or NULL */
     /* NULL without lockstep (docs/lockstep.md). Otherwise the same graph once more, in plain scalar code with weights, arena,
-     * scratch and buffers of its own: infer() computes both and compares the outputs and the weights. */
+     * scratch and buffers of its own: infer() computes both and compares them. */
     const struct cuvil_engine *checker;
     /* NULL without lockstep. Otherwise *mismatch is NULL after an inference whose two runs agree, or a sentence, and the
      * outputs must not be used. */
     const char **mismatch;
+    /* held_count values by the step that reads them last, the same places in the arenas of both; NULL without lockstep. */
+    const cuvil_held *held;
+    int held_count;
     const cuvil_clinical *clinical; /* NULL where the policy has no decisions and no safety guards */
 } cuvil_engine;
 
@@ -210,9 +223,10 @@ extern "C" {
 #endif
 extern const cuvil_engine cuvil_engine_instance;
 
-/* ---- cuvil_lockstep.c, for hosts that run the steps themselves: begin before the steps of both engines, end after them.
- * end() writes *mismatch. infer() calls both. ---- */
+/* ---- cuvil_lockstep.c, for hosts that run the steps themselves, as infer() does: begin, then for every step that of the
+ * variant, that of the checker and cuvil_lockstep_step, then end, which writes *mismatch. ---- */
 void cuvil_lockstep_begin(const cuvil_engine *engine);
+void cuvil_lockstep_step(const cuvil_engine *engine, const cuvil_variant *variant, int step);
 void cuvil_lockstep_end(const cuvil_engine *engine, const cuvil_variant *variant);
 
 /* ---- cuvil_erase.c: forgetting (docs/erasure.md) ---- */

@@ -11,6 +11,8 @@ from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.keys_app import add_keys
+from cuvil_assets.cli.recertify_app import add_recertify
+from cuvil_assets.cli.registry_app import add_registry
 from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.reproduce_app import add_reproduce
 from cuvil_assets.cli.session_app import add_session
@@ -29,7 +31,9 @@ app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
 add_reproduce(app)
+add_recertify(app)
 add_audit(app)
+add_registry(app)
 add_session(app)
 add_trace(app)
 add_change(app)
@@ -189,12 +193,19 @@ def explain(
         str,
         typer.Option(metavar="NAME", help="Follow one node of the model down to its C function, or a kernel back up."),
     ] = "",
+    decision: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Follow a decision, safety guard, fallback or requirement from the policy to C and back.",
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Show what became of the model: nodes, IR levels, C functions, what was tested."""
     from cuvil_assets.cli import explain as command
 
-    command.run(engine, ir, node, json)
+    command.run(engine, ir, node, decision, json)
 
 
 @app.command()

@@ -132,6 +132,7 @@ def _both_ways(report: dict[str, object]) -> None:
             assert (name in vector["requirements"]) == bool(set(entry["probes"]) & set(vector["probes"]))
 
 
+@pytest.mark.slow
 def test_below_the_limit_and_without_the_section(
     home: Path, tiny_model: ModelMaker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

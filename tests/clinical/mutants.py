@@ -7,13 +7,12 @@ does not compile; the *same program* when its object file is that of the origina
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 
@@ -21,9 +20,11 @@ from compiler_kernels.policy.logic_tree import Tensor
 from compiler_kernels.toolchain.sources import RUNTIME_DIRECTORY
 
 COMPILER = next((name for name in ("clang-19", "gcc") if shutil.which(name)), None)
+MUTATE = shutil.which(os.environ.get("CUVIL_MUTATE", "mutate"))
+"""The program of universalmutator 1.14.1; it wants an environment of its own, since it brings an old ``typing``."""
 MISSING = (
-    "universalmutator is not installed (extra `mutation`)"
-    if find_spec("universalmutator") is None
+    "no program `mutate` (universalmutator) on PATH or in CUVIL_MUTATE"
+    if MUTATE is None
     else "there is no clang-19 or gcc"
     if COMPILER is None
     else ""
@@ -55,16 +56,7 @@ def judged(source: str, prefix: str, tensors: Sequence[Tensor], vectors: bytes, 
     assert expected is not None and expected.count(b"\n") > 10
     made = folder / "mutants"
     made.mkdir()
-    words = [
-        sys.executable,
-        "-m",
-        "universalmutator.genmutants",
-        "clinical.c",
-        "c",
-        "--noCheck",
-        "--mutantDir",
-        "mutants",
-    ]
+    words = [str(MUTATE), "clinical.c", "c", "--noCheck", "--mutantDir", "mutants"]
     subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=300)
     inside = _inside(source)
     lines = source.splitlines()

@@ -20,7 +20,7 @@ static const char usage[] =
     "               the engine has one input\n"
     "  --output-dir receives one .npy file per output, all or none; its last component is created if missing\n"
     "               decisions.json is written beside them where the policy has decisions or safety guards\n"
-    "  --network-only  writes the outputs without the policy's safety guards, decisions and fallbacks: for verification\n"
+    "  --network-only  writes the outputs without guards of outputs, safety guards, decisions and fallbacks: for verification\n"
     "  --decide     runs no inference: guards and decides on the inputs and outputs that are given\n"
     "  --output     one .npy file per output, as with --input\n"
     "  --vectors F  decides on every vector of a file (docs/clinical.md), one JSON object a line\n"
@@ -154,6 +154,9 @@ static int take_session_option(int count, char **arguments, int *at) {
 }
 
 static void check_session(void) {
+    if (mode == MODE_RUN && &cuvil_sessions && cuvil_sessions.required && !session_option && !network_only)
+        cuvil_fail(CUVIL_REFUSED, "session", "the policy requires a record of every inference (audit.sessions): give --session and "
+                   "the folder of an archive");
     if (!session_option) return;
     if (mode != MODE_RUN)
         cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference that is recorded: leave out %s", mode_option, session_option);

@@ -187,12 +187,19 @@ def explain(
         str,
         typer.Option(metavar="NAME", help="Follow one node of the model down to its C function, or a kernel back up."),
     ] = "",
+    decision: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Follow a decision, safety guard, fallback or requirement from the policy to C and back.",
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Show what became of the model: nodes, IR levels, C functions, what was tested."""
     from cuvil_assets.cli import explain as command
 
-    command.run(engine, ir, node, json)
+    command.run(engine, ir, node, decision, json)
 
 
 @app.command()

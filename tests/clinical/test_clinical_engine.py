@@ -74,6 +74,7 @@ def test_network_only_leaves_the_logic_out(program: case.Program, tmp_path: Path
     done = program.infer(tmp_path, case.CASES["safety_guard"], "--network-only", "--json")
     assert done.returncode == 0 and "answer" not in json.loads(done.stdout)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"mask.npy", "logarithm.npy"}
+    assert program.infer(tmp_path, case.CASES["output_guard"], "--network-only").returncode == 0
     assert program.infer(tmp_path, case.CASES["refusal"], "--network-only").returncode == 3
 
 

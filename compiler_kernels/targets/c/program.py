@@ -116,7 +116,8 @@ def _recording(program: Program, sessions: Sessions) -> Program:
         "/* audit.sessions of the policy: the program can record every inference (docs/sessions.md). */",
         '#include "cuvil_session.h"',
         _hidden("const cuvil_session_hooks cuvil_sessions = {"),
-        f"    {c_string(sessions.inputs)}, {int(sessions.sync)}, cuvil_session_open, cuvil_session_append,",
+        f"    {c_string(sessions.inputs)}, {int(sessions.required)}, {int(sessions.sync)},",
+        "    cuvil_session_open, cuvil_session_begin, cuvil_session_append,",
         "};",
     ]
     text = program.files["engine.c"] + ("\n".join(lines) + "\n").encode()

@@ -1,4 +1,4 @@
-"""No false alarm: ONNX's own node tests through lockstep engines, on their inputs and on NaN, infinities and subnormals."""
+"""No false alarm: ONNX node tests through lockstep engines, on their inputs and on NaN, infinities and subnormals."""
 
 import random
 import warnings
@@ -43,7 +43,7 @@ def spoiled(array: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
 def test_no_alarm_on_node_tests(tmp_path: Path) -> None:
     compiled = 0
     for item in node_tests(1):
-        if compiled == 60:
+        if compiled == 40:
             break
         names = [value.name for value in item.model.graph.input]
         values = dict(zip(names, map(np.asarray, item.data_sets[0][0]), strict=False))
@@ -60,4 +60,4 @@ def test_no_alarm_on_node_tests(tmp_path: Path) -> None:
             engine.infer()
             assert engine.mismatch == "", item.name
         compiled += 1
-    assert compiled == 60
+    assert compiled == 40

@@ -517,6 +517,7 @@ void cuvil_session_open(const cuvil_session_options *options) {
     cuvil_erase_register(line, sizeof line);
     cuvil_erase_register(tail, sizeof tail);
     cuvil_erase_register(salt, sizeof salt);
+    cuvil_erase_register(input_digest, sizeof input_digest);
     cuvil_erase_register(stack + GUARD_BYTES, sizeof stack - GUARD_BYTES); /* its thread has ended, or waits for nothing */
     if (session.salt) cuvil_wipe((char *)session.salt, strlen(session.salt)); /* in the environment */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error that is cleaned up after */

@@ -65,7 +65,7 @@ def release(
         policy_yaml=text,
         trust_root=trust_root,
         home=home.root,
-        stamp=_stamper(timestamp_command) if timestamp_command else _authority(canonical, trust_root),
+        stamp=stamper(timestamp_command) if timestamp_command else _authority(canonical, trust_root),
         extra={"proof.html": proof_page(delivered.proof(), delivered.stem)},
         progress=(lambda step: None) if as_json else _step,
     )
@@ -178,7 +178,7 @@ def _authority(canonical: bytes, trust_root: Path | None) -> Stamper | None:
     return stamp
 
 
-def _stamper(command: str) -> Stamper:
+def stamper(command: str) -> Stamper:
     """Timestamps from a program: request on its standard input, response on its standard output."""
 
     def stamp(imprint: bytes) -> bytes:

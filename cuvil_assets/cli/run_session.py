@@ -10,6 +10,7 @@ from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.replay import program_of
 from cuvil_assets.home import current_home
 from evidence.audit_erase import Subject
+from evidence.sessions import engine_places as known_engines
 from evidence.sessions import inputs as kept
 from evidence.sessions.archive import Archive
 from evidence.sessions.record import INFERENCE
@@ -33,6 +34,7 @@ def run(
     """
     program = program_of(engine)
     described = program.describe()
+    known_engines.remember(current_home().root, str(described["config_digest"]), engine)
     sessions = described.get("sessions")
     if not isinstance(sessions, dict):
         raise UsageError(

@@ -60,6 +60,7 @@ class Certificate:
         }
 
 
+@np.errstate(all="ignore")
 def certify(
     graph: RefGraph,
     inputs: Mapping[str, Array],
@@ -182,7 +183,7 @@ def _output(name: str, engine: Array, exact: Value, bound: Array) -> dict[str, J
 def _layer(ar: BallArithmetic, node: RefNode, value: Ball, actual: Array) -> dict[str, Json]:
     """True error (up to the radius, given beside it) and bound of a tensor, both the largest over elements."""
     numbers = _numbers(actual)
-    error = distance(ar, Ball(value.centre, value.radius * 0.0), numbers)
+    error = distance(ar, Ball(value.centre, np.zeros(value.shape)), numbers)
     bound = distance(ar, value, numbers)
     known = np.isfinite(bound)
     return {

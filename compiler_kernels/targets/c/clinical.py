@@ -361,6 +361,11 @@ class _Writer:
             "    for (int g = 0; g < GUARDS; g++) guards[g] = -1;",
             "}",
             "",
+            "static void forget(void) {",
+            "    erase();",
+            "    cuvil_forget_ring();",
+            "}",
+            "",
             "/* An inference begins: nothing is known. */",
             "static void begin(void) {",
             f"    {self.cover('entry:inference', '0', '1')}",
@@ -374,7 +379,7 @@ class _Writer:
             *table("guard_names", (g.name for g in logic.guards)),
             f'__attribute__((visibility("hidden"))) const cuvil_clinical {self.prefix}_clinical_logic = {{',
             "    QUANTITIES, DECISIONS, GUARDS, quantity_names, decision_names, guard_names,",
-            "    &answer, begin, before, after, fail, erase,",
+            "    &answer, begin, before, after, fail, forget, CUVIL_RING,",
             "};",
         ]
 
@@ -387,22 +392,23 @@ class _Expression:
     leaf: int = 0
     count: int = 0
 
-    def probed(self, condition: Condition, indent: str = "") -> str:
-        """``indent``: one operand a line."""
+    def probed(self, condition: Condition, indent: str = "", negated: bool = False) -> str:
+        """``indent``: one operand a line. Negations stand before atomic conditions alone, by De Morgan's laws, which
+        keep what is evaluated and in which order: clang counts no MC/DC of a decision with ``!(a && b)`` in it."""
         between = f"\n{indent}" if indent else " "
         match condition:
-            case And(operands):
-                return f"({f'{between}&& '.join(self.probed(o) for o in operands)})"
-            case Or(operands):
-                return f"({f'{between}|| '.join(self.probed(o) for o in operands)})"
+            case And(operands) | Or(operands):
+                sign = "&&" if isinstance(condition, And) != negated else "||"
+                return f"({f'{between}{sign} '.join(self.probed(o, negated=negated) for o in operands)})"
             case Not(operand):
-                return f"!{self.probed(operand)}"
+                return self.probed(operand, negated=not negated)
         index = self.leaf
         self.leaf += 1
+        before = "!" if negated else ""
         if isinstance(condition, AtLeast):
             self.count += 1
-            return f"cuvil_condition(&t, {index}, n{self.count} >= {condition.count})"
-        return f"cuvil_condition(&t, {index}, {self.plain(condition)})"
+            return f"{before}cuvil_condition(&t, {index}, n{self.count} >= {condition.count})"
+        return f"{before}cuvil_condition(&t, {index}, {self.plain(condition)})"
 
     def plain(self, condition: Condition) -> str:
         match condition:

@@ -132,6 +132,33 @@ typedef struct {
     const signed char *guards;
 } cuvil_answer;
 
+/* One probe that was passed: its number with the outcome in bit 31, a running number (gaps are records lost), and of a
+ * decision which conditions were evaluated (bits 0 to 31) and which were true (bits 32 to 63). */
+typedef struct {
+    uint32_t probe, sequence;
+    uint64_t trace;
+} cuvil_probe_record;
+
+/* A ring of records, single producer and single consumer: record n is records[n % capacity] and there from the moment head
+ * is past n; the consumer moves tail on. Little-endian, as a file too (docs/coverage.md). */
+#define CUVIL_RING_MAGIC {'C', 'V', 'R', 'I', 'N', 'G', '1', 0}
+enum { CUVIL_RING_RECORDS = 1024, CUVIL_RING_MOST = 1 << 26 };
+typedef struct {
+    char magic[8];
+    uint64_t capacity; /* a power of two */
+    uint64_t dropped;
+    char config[128]; /* compile-config digest in hex; zeros until an engine has opened the file */
+    uint64_t unused[5];
+    uint64_t head;
+    uint64_t between[7]; /* head and tail in cache lines of their own */
+    uint64_t tail;
+    uint64_t reserved[7];
+} cuvil_ring; /* 320 bytes; capacity records follow */
+
+static inline cuvil_probe_record *cuvil_ring_records(cuvil_ring *ring) {
+    return (cuvil_probe_record *)(ring + 1);
+}
+
 /* The policy's logic as code. Of one inference a host calls begin; then, with the inputs in their buffers and within
  * their guards, before; infer; and, with the outputs canonical and within their guards, after. Where before or after
  * returns 0 the answer is complete and there is nothing more to do. What the host itself finds wrong (a guard of a tensor,
@@ -146,6 +173,7 @@ typedef struct {
     int (*after)(void);
     void (*fail)(int failure, const char *sentence); /* the sentence is kept by reference */
     void (*erase)(void); /* forgets the answer; cuvil_erase calls it */
+    cuvil_ring **ring; /* where probes write to; NULL without probes. A host may set another ring between inferences */
 } cuvil_clinical;
 
 typedef struct cuvil_engine {

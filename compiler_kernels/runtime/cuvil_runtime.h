@@ -136,6 +136,7 @@ _Noreturn void cuvil_refuse_answer(const cuvil_engine *engine); /* exit 3 with t
 /* ---- cuvil_vectors.c ---- */
 /* Decides on every vector of a file (docs/clinical.md) and prints one JSON object a line. */
 void cuvil_decide_vectors(const cuvil_engine *engine, const char *path);
+void cuvil_cover_open(const cuvil_engine *engine, const char *path); /* probes write to the ring in this file from now on */
 
 /* ---- cuvil_cpu.c and cuvil_isa.c ---- */
 #define CUVIL_MISSING_MAX 160

@@ -10,6 +10,7 @@ RUNTIME_DIRECTORY = Path(__file__).resolve().parent.parent / "runtime"
 BASELINE_UNITS = (
     "cuvil_answer.c",
     "cuvil_bench.c",
+    "cuvil_cover.c",
     "cuvil_cpu.c",
     "cuvil_erase.c",
     "cuvil_exit.c",

@@ -26,6 +26,7 @@ def run(
     threads: int | None,
     folder: Path,
     subject_name: str,
+    coverage: Path | None = None,
 ) -> int:
     """The engine's exit code, after it and this process said what the engine says.
 
@@ -51,6 +52,7 @@ def run(
     words = [word for text in inputs for word in ("--input", text)]
     words += ["--output-dir", str(output_dir), "--session", str(folder)] + (["--json"] if as_json else [])
     words += [] if threads is None else ["--threads", str(threads)]
+    words += [] if coverage is None else ["--coverage", str(coverage)]
     before = len(archive.file.read()[0])
     code, out, said = program.infer([*words, *(["--kept"] if expected else [])], subject)
     sys.stderr.write(said)

@@ -132,6 +132,35 @@ def test_nothing_is_left_after_lockstep(exits: Exits, threads: int) -> None:
     assert (answer["exit"], answer["threads"], answer["found"]) == (3, threads, {})
 
 
+def with_sessions(sources: dict[str, bytes]) -> None:
+    """An engine whose policy has audit.sessions."""
+    lines = [b'#include "cuvil_session.h"', b'const cuvil_session_hooks cuvil_sessions = {"digest", 1, 0,']
+    lines += [b"    cuvil_session_open, cuvil_session_begin, cuvil_session_append};", b""]
+    sources["engine.c"] += b"\n".join(lines)
+
+
+def careless_sessions(sources: dict[str, bytes]) -> None:
+    with_sessions(sources)
+    without_wipes(sources)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_left_of_a_session(exits: Exits, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with a record and its thread; the subject's salt is gone from memory and environment, too."""
+    salt = "c0ffee00" + "5a17" * 14
+    monkeypatch.setenv("CUVIL_SESSION_SALT", salt)
+    code, changes = WAYS[way]
+    more = ["--session", str(tmp_path / "s"), "--subject", "0" * 32]
+    exits.patterns += [p for p in (salt.encode(), bytes.fromhex(salt)) if p not in exits.patterns]
+    (exits.folder / "patterns.json").write_text(json.dumps([p.hex() for p in exits.patterns]))
+    answer = exits.scan([*exits.words(exits.engine("session", patch=with_sessions), **changes), *more])
+    assert (answer["exit"], answer["found"]) == (code, {})
+    lines = (tmp_path / "s" / "session.jsonl").read_bytes().splitlines()
+    assert len(lines) == ("truncated" not in way) and all(b'"salted":true' in line for line in lines)
+    careless = exits.scan([*exits.words(exits.engine("careless-session", patch=careless_sessions), **changes), *more])
+    assert sum(careless["found"].values()) > 0.3 * len(exits.patterns)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_scan_finds_what_is_not_wiped(exits: Exits, way: str) -> None:
     """Control: without erasure the same scan finds the input, and the result where there is one."""

@@ -19,7 +19,8 @@ REPORT_SUFFIXES = {
     "dataset": ".dataset.json",
 }
 REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
-ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
+COVERAGE_PAGE, COVERAGE_VECTORS = ".coverage.html", ".coverage.vectors.gz"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED, COVERAGE_PAGE, COVERAGE_VECTORS)
 
 
 def stem_of(engine_name: str) -> str:
@@ -47,7 +48,7 @@ class Delivered:
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
 
     def attached_names(self) -> list[str]:
-        """Files that go with a report: log and signed result of the rebuilds."""
+        """Files that go with a report: log and signed result of the rebuilds, page and vectors of the coverage."""
         names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
         return [name for name in names if self.engine.with_name(name).is_file()]
 

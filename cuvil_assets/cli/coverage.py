@@ -14,7 +14,7 @@ from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
 from evidence.coverage.make import make_coverage
 from evidence.coverage.report import CRITERIA
-from evidence.delivered import Delivered
+from evidence.delivered import COVERAGE_PAGE, COVERAGE_VECTORS, Delivered
 
 BELOW_LIMIT = 3
 DIFFERS = 1
@@ -37,8 +37,8 @@ def run(engine: Path, output_dir: Path | None, json: bool) -> int:
     made = make_coverage(statement, store.find, engine.read_bytes(), stem, _Progress())
     paths = {
         "report": folder / f"{stem}.coverage.json",
-        "page": folder / f"{stem}.coverage.html",
-        "vectors": folder / f"{stem}.coverage.vectors.gz",
+        "page": folder / (stem + COVERAGE_PAGE),
+        "vectors": folder / (stem + COVERAGE_VECTORS),
     }
     contents = {"report": made.data, "page": made.page, "vectors": made.vectors}
     deliver({paths[name]: (data, 0o644) for name, data in contents.items()})

@@ -20,6 +20,7 @@ from evidence.coverage.grids import policy_bounds
 from evidence.coverage.page import coverage_page
 from evidence.coverage.recount import Counted, missing_tools, recount, version
 from evidence.coverage.report import Recount, make_report
+from evidence.delivered import COVERAGE_VECTORS
 from evidence.verifier.chain import read_chain
 from evidence.verifier.statement import Statement
 
@@ -84,7 +85,7 @@ def make_coverage(
         "model_version": policy.model.version,
         "config_digest": probes["config_digest"],
         "archive": {
-            "file": f"{stem}.coverage.vectors.gz",
+            "file": stem + COVERAGE_VECTORS,
             "sha3_512": sha3_512_hex(archive),
             "vectors": len(found.vectors),
         },

@@ -28,7 +28,7 @@ from compiler_kernels.policy.logic_tree import (
 )
 from evidence.coverage.cells import SMALL, Array, Cells, box
 from evidence.coverage.grids import Bounds, Grid, element_bounds
-from evidence.coverage.intervals import WHOLE, Intervals
+from evidence.coverage.intervals import Intervals
 from evidence.coverage.numbers import Numbers, Term, rational
 
 HALF_UNIT: Final = Fraction(1, 2**53)
@@ -55,7 +55,7 @@ class Relaxed(Numbers):
         match value:
             case Arithmetic("/", left, right) if left == right:
                 return rational(1)  # what is not finite is never compared
-            case Arithmetic("/", _, right) if not self.bounded.finite(value) and self.bounded.of(right) == WHOLE:
+            case Arithmetic("/", _, right) if not self.bounded.finite(right):
                 return self.variable("quotient")  # by what may be infinite
             case Reduction("mean", region):
                 made = self.rounded(self.number(Reduction("sum", region)) / region.count())

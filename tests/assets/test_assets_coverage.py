@@ -108,6 +108,8 @@ def test_coverage_from_the_policy_to_a_release(
 
     code, released = cuvil(*words)
     assert code == 0, released
+    assert (tmp_path / "release" / "engine.coverage.vectors.gz").read_bytes() == archive
+    assert (tmp_path / "release" / "engine.coverage.html").is_file()
     (lines_file,) = (tmp_path / "release").glob("*.intoto.jsonl")
     assert hashlib.sha3_512(data).hexdigest() in "".join(_payloads(lines_file))
 

@@ -17,9 +17,11 @@ REPORT_SUFFIXES = {
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
     "dataset": ".dataset.json",
+    "decisions": ".decisions.json",
 }
 REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
-ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
+DECISIONS_SIGNED = ".decisions.intoto.json"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED, DECISIONS_SIGNED)
 
 
 class Delivered:
@@ -42,7 +44,7 @@ class Delivered:
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
 
     def attached_names(self) -> list[str]:
-        """Files that go with a report: log and signed result of the rebuilds."""
+        """Files that go with a report: log of the rebuilds, signed results."""
         names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
         return [name for name in names if self.engine.with_name(name).is_file()]
 

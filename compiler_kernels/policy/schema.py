@@ -21,6 +21,7 @@ from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Qua
 from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.recertification import Recertification
 from compiler_kernels.policy.release import Release
 from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
@@ -58,6 +59,9 @@ class Policy(Section):
     coverage: Coverage | None = Field(default=None, description="Probes, and the structural coverage to reach.")
     dataset: Dataset | None = Field(
         default=None, description="Training, tuning and test set by digest, which must be disjoint."
+    )
+    recertification: Recertification | None = Field(
+        default=None, description="The frozen test set, and what an engine must reach on it."
     )
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")

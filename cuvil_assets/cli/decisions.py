@@ -245,7 +245,8 @@ def _print(found: Comparison, verdict: str, waived: Waiver | None, paths: Mappin
     gone = [report[side]["without_decision"] for side in ("before", "after")]
     if any(gone):
         print(f"{'no decision':12} {gone[0]:<30} {gone[1]:<30}")
-    print(f"AUC after minus before {_interval(paired['auc_difference'])}; only before right "
+    moved = (f"{float(paired['auc_difference'][key]):+.6f}" for key in ("estimate", "low", "high"))
+    print("AUC after minus before {} [{}, {}]; only before right ".format(*moved) +
           f"{paired['only_before_right']}, only after right {paired['only_after_right']}, "
           f"McNemar p = {paired['mcnemar_p']}")  # fmt: skip
     for item in flips["listed"][:_SHOWN]:

@@ -66,8 +66,9 @@ def shifted(data: bytes, amount: float) -> bytes:
 def case(tmp_path_factory: pytest.TempPathFactory, home_maker: Callable[[], Path]) -> Case:
     ort = pytest.importorskip("onnxruntime")
     folder, home = tmp_path_factory.mktemp("decisions"), home_maker()
-    images = np.random.default_rng(5).integers(0, 256, (COUNT, 8, 8), dtype=np.uint8)
+    images = np.random.default_rng(5).integers(0, 250, (COUNT, 8, 8), dtype=np.uint8)
     images[::3] //= 4
+    images[5::10, 0, 0] = 255  # the guard refuses these
     x = (images[:, None] / np.float32(255)).astype(np.float32)
     models = {"a": tiny_model_bytes(), "b": shifted(tiny_model_bytes(), 0.05)}
     scores = ort.InferenceSession(models["a"]).run(None, {"image": x})[0][:, 1]
@@ -112,7 +113,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
 
 
 def refused_items(case: Case) -> int:
-    return int((read_test_set(case.data, case.labels).items == 255).any(axis=(1, 2)).sum())
+    return int((read_test_set(case.data, case.labels).items > 252).any(axis=(1, 2)).sum())
 
 
 def rule_of(case: Case, **fields: Any) -> Recertification:
@@ -144,7 +145,7 @@ def test_counts_are_those_of_the_model(case: Case) -> None:
     x = (data.items[:, None].astype(np.float32) / np.float32(255)).reshape(COUNT, 1, 1, 8, 8)
     sides = [OnnxRuntimeSide(path) for path in (case.model, case.model.with_name("b.onnx"))]
     scores = np.array([[float(side.answer(item).outputs["prob"][0, 1]) for item in x] for side in sides])
-    answered = ~(data.items == 255).any(axis=(1, 2))
+    answered = ~(data.items > 252).any(axis=(1, 2))
     calls = (scores >= case.cutoff) & answered
     report: Any = on(case, EngineSide(case.before), case.after, decision="ill").report
     flips = np.flatnonzero(calls[0] != calls[1])
@@ -212,7 +213,8 @@ def test_a_flip_blocks_a_release_and_a_waiver_passes(
     assert run(capsys, "release", engine, "--output", folder)[0] == 0
     code, verified = run(capsys, "verify", folder)
     assert code == 0
-    assert "Ada waived limits on the test set (flips): retrained on purpose" in json.dumps(verified)
+    said = {item["name"]: item["sentence"] for item in verified["checks"]}["demanded-part"]
+    assert "Ada waived limits on the test set (flips): retrained on purpose" in said
 
     # a waiver of this finding does not cover another one: here that of the model as baseline
     code, other = run(capsys, "decisions", case.model, engine, *case.words, "--waiver", waiver)

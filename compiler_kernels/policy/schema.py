@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 import rfc8785
@@ -96,6 +96,18 @@ class Policy(Section):
     def bounds(self) -> dict[str, Bound]:
         """Bounds of the symbols that stay variable, in the order of their names, in the form the importer takes."""
         return {name: self.shapes[name].bound() for name in sorted(self.shapes)}
+
+
+def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Fields of the section ``recertification`` that other sections contradict, and why."""
+    found = policy.recertification
+    if found is None:
+        return
+    if found.decision is not None and found.decision not in policy.decisions:
+        yield "decision", f"is no decision of the policy: they are {', '.join(policy.decisions) or 'none'}"
+    split = policy.dataset.splits.get("test") if policy.dataset is not None else None
+    if split is not None and split.sha256 != found.data:
+        yield "data", "is not dataset.splits.test.sha256; an engine is judged on the test set, name it in both"
 
 
 def published_schema() -> str:

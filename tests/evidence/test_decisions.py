@@ -302,13 +302,16 @@ def test_nothing_is_converted_silently(item: Any, shape: Any, dtype: Any, divide
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        (f"{DIGESTS}  score: prob\n", "3:16: recertification must have either threshold or decision"),
+        (f"{DIGESTS}  score: prob\n", "4:3: recertification must have either threshold or decision"),
         (f"{DIGESTS}  score: prob\n  threshold: 0.5\n  min_auk: 1\n", "8:3: recertification.min_auk is not a known"),
         (f"{DIGESTS}  score: prob\n  threshold: 0.5\n  min_auc: 1.5\n", "8:12: recertification.min_auc"),
         (f"{DIGESTS}  score: prob\n  threshold: 0.5\n  max_flips: -1\n", "8:14: recertification.max_flips"),
+        (f"{DIGESTS}  score: prob\n  decision: ill\n", "7:13: recertification.decision is no decision of the policy"),
+        (f"{DIGESTS}  score: prob\n  threshold: 0\ndataset:\n  splits:\n    train: {{sha256: {'c' * 64}}}\n"
+         f"    test: {{sha256: {'d' * 64}}}\n", "4:9: recertification.data is not dataset.splits.test.sha256"),
         ("  data: abc\n", "4:9: recertification.data"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_the_section_have_a_place(section: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_policy(f"{SMALL}recertification:\n{section}", "p.yaml")

@@ -49,6 +49,7 @@ class RawClinical(ctypes.Structure):
         ("after", ctypes.CFUNCTYPE(ctypes.c_int)),
         ("fail", ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p)),
         ("erase", ctypes.CFUNCTYPE(None)),
+        ("ring", ctypes.c_void_p),
     )
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,8 @@ class _Instance(ctypes.Structure):
         ("arena", ctypes.c_void_p),
         ("checker", ctypes.c_void_p),
         ("mismatch", ctypes.POINTER(ctypes.c_char_p)),
+        ("held", ctypes.c_void_p),
+        ("held_count", ctypes.c_int),
         ("clinical", ctypes.POINTER(RawClinical)),
     )
 
@@ -123,6 +125,19 @@ class Step:
     kernel: str
     items: int
     node: str
+
+
+class Recorder(Protocol):
+    """Puts inferences on record; what it raises ends the call of :meth:`Engine.run`, which then gives no output."""
+
+    def begin(self, engine: Engine) -> None:
+        """The inputs are in the engine's buffers."""
+        ...
+
+    def record(self, engine: Engine, answer: Answer | None, failure: str, outputs: Mapping[str, Array]) -> None:
+        """The inference has ended: with ``answer`` where the engine has clinical logic; ``failure`` is empty or one of
+        ``FAILURES``; ``outputs`` are what the network computed, canonical, even where a guard withholds them."""
+        ...
 
 
 class Engine:
@@ -176,37 +191,56 @@ class Engine:
         self.lockstep = bool(raw.checker)
         """Whether every inference is computed twice and compared (docs/lockstep.md)."""
 
-    def run(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> dict[str, Array]:
+    def run(
+        self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any], session: Recorder | None = None
+    ) -> dict[str, Array]:
         """Outputs by name for ``inputs`` by name (or one array where the engine has one input).
 
-        Arrays are of exactly the compiled types and shapes. NaN in the outputs is canonical. ``UsageError``
-        for a missing, unknown or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, an
-        input gives another shape, set of axes or count than the engine was compiled for, or the two runs of lockstep
-        differ.
+        Arrays are of exactly the compiled types and shapes. NaN in the outputs is canonical. ``session`` records the
+        inference before this returns or raises (``evidence.sessions.recorder``). ``UsageError`` for a missing, unknown
+        or misshapen array, ``RefusedError`` when a guard of the policy refuses a value, an input gives another shape,
+        set of axes or count than the engine was compiled for, or the two runs of lockstep differ.
         """
         if self.decides:
-            answer = self.decide(inputs)
+            answer = self.decide(inputs, session)
             if answer.failure is not None:
                 raise RefusedError(f"{answer.failure.sentence}; no output is given, and decide() gives the answer")
             return dict(answer.outputs)
         self.set_inputs(inputs)
-        self._guard_inputs()
-        self.infer()
-        self._check_refusal()
-        return self._guard_outputs()
+        if session is not None:
+            session.begin(self)
+        failure = "input_guard"
+        try:
+            self._guard_inputs()
+            self.infer()
+            failure = "lockstep" if self.mismatch else "refusal"
+            self._check_refusal()
+            failure = "output_guard"
+            outputs = self._guard_outputs()
+        except RefusedError:
+            if session is not None:
+                session.record(self, None, failure, self.get_outputs() if failure == "output_guard" else {})
+            raise
+        if session is not None:
+            session.record(self, None, "", outputs)
+        return outputs
 
     @property
     def decides(self) -> bool:
         """Whether the engine has clinical logic: decisions or safety guards of its policy."""
         return bool(self._raw.clinical)
 
-    def decide(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any]) -> Answer:
-        """One inference with the clinical logic of the policy (docs/clinical.md); inputs and ``UsageError`` as of
-        :meth:`run`. A guard that does not hold, or a refusal, is an answer here and raises nothing. ``UsageError``
-        when the engine has no clinical logic."""
+    def decide(self, inputs: Mapping[str, NDArray[Any]] | NDArray[Any], session: Recorder | None = None) -> Answer:
+        """One inference with the clinical logic of the policy (docs/clinical.md).
+
+        Inputs, ``session`` and ``UsageError`` are as of :meth:`run`. A guard that does not hold, or a refusal, is an
+        answer here and raises nothing. ``UsageError`` when the engine has no clinical logic.
+        """
         if not self.decides:
             raise UsageError(f"{self.path}: decides nothing; its policy has no decisions and no safety guards")
         self.set_inputs(inputs)
+        if session is not None:
+            session.begin(self)
         logic = self._raw.clinical[0]
         logic.begin()
         outputs: dict[str, Array] = {}
@@ -223,7 +257,15 @@ class Engine:
         except RefusedError as error:
             self._sentence = str(error).encode()  # the engine keeps the pointer
             logic.fail(NUMBER[failure], self._sentence)
-        return read_answer(logic, outputs)
+        answer = read_answer(logic, outputs)
+        if session is not None:
+            computed = self.get_outputs() if failure == "output_guard" else {}
+            session.record(self, answer, answer.failure.kind if answer.failure else "", computed)
+        return answer
+
+    def present_inputs(self) -> dict[str, Array]:
+        """Copies of what the input buffers hold, by name, at the sizes of this inference."""
+        return {tensor.name: self._input(index).copy() for index, tensor in enumerate(self.inputs)}
 
     def _guard_inputs(self) -> None:
         for index, tensor in enumerate(self.inputs):

@@ -37,6 +37,7 @@ KINDS = {
     "build_proof": {"signed"},
     "sbom": {"report", "cyclonedx"},
     "dataset": {"report"},
+    "reproducibility": {"report"},
 }
 
 

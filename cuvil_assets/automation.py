@@ -10,11 +10,14 @@ from compiler_kernels.stage import sha3_512_hex
 from cuvil_assets import audit
 from cuvil_assets.describe import table
 from cuvil_assets.home import current_home
-from cuvil_assets.surveil import conditions_of, keep, surveil
+from cuvil_assets.recertify import keep as keep_recertification
+from cuvil_assets.recertify import recertify
+from cuvil_assets.surveil import conditions_of, keep, partitions_of, surveil
 from cuvil_assets.watch import load_watch
 from evidence.verifier.errors import VerifierError
 
 SURVEIL = "surveil"
+RECERTIFY = "recertify"
 REASON_TAG = "cuvil/reason"
 
 
@@ -40,6 +43,40 @@ def _look(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
 @dg.job(name=SURVEIL, executor_def=dg.in_process_executor, description="Look at everything, rebuild nothing.")
 def surveil_job() -> None:
     _look()
+
+
+@dg.op(name="rebuild_everything", out=dg.Out(dg.Nothing), description="Every build made and tested again, no caches.")
+def _rebuild(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
+    home = current_home()
+    try:
+        report = recertify(home, partitions_of(home), step=lambda found: context.log.info(found.sentence))
+        keep_recertification(home, report)
+    except (CuvilError, VerifierError) as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    rows = [(r.verdict, r.partition, r.sentence, r.nonconformity) for r in report.results]
+    counts = {"passed": report.count("passed"), "failed": report.count("failed"), "due": report.count("due")}
+    found = dg.MetadataValue.md(table(("verdict", "partition", "sentence", "nonconformity"), rows))
+    if not report.ok:
+        raise dg.Failure(report.sentence, metadata={"results": found, **counts}, allow_retries=False)
+    context.add_output_metadata({"results": found, **counts})
+    yield from ()
+
+
+@dg.job(name=RECERTIFY, executor_def=dg.in_process_executor, description="Make and test everything again.")
+def recertify_job() -> None:
+    _rebuild()
+
+
+# The night of a month's first day: it takes seconds to minutes for each build.
+RECERTIFY_SCHEDULE = dg.ScheduleDefinition(
+    name="recertify_monthly",
+    job=recertify_job,
+    cron_schedule="0 3 1 * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    tags={REASON_TAG: "recertification"},
+    description="Recertification once a month, on the first at 03:00 UTC.",
+)
 
 
 # Cheap enough for every morning; at six the day's first person finds the answer.

@@ -18,7 +18,7 @@ from compiler_kernels.stage import StageResult
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import ALLOCATORS
 from compiler_kernels.toolchain.elf import read_sections
-from cuvil_assets.chain import BUILD_PROOF, DATASET, SBOM
+from cuvil_assets.chain import BUILD_PROOF, DATASET, REPRODUCIBILITY, SBOM
 from cuvil_assets.execution import Build, difference, error_sentence
 from evidence.reference import graph_bounds, load_graph
 from evidence.verifier.errors import VerifierError
@@ -184,6 +184,17 @@ def splits_disjoint(build: Build, result: StageResult) -> Outcome:
     return Outcome(verdict == "passed", f"{said}; the policy {'allows' if verdict == 'passed' else 'refuses'} that")
 
 
+def every_byte_again(build: Build, result: StageResult) -> Outcome:
+    """Every rebuild gave every recorded byte, and what the policy asks for was done."""
+    facts = result.facts
+    if facts["verdict"] == "passed":
+        return Outcome(True, f"{facts['rebuilds']} rebuilds, all equal; {facts['second_compiler']}")
+    shortfalls = facts["shortfalls"]
+    assert isinstance(shortfalls, list)
+    said = [str(item) for item in (facts["first_difference"], *shortfalls) if item]
+    return Outcome(False, "; ".join(said) or str(facts["second_compiler"]))
+
+
 CHECKS: dict[str, dict[str, Check]] = {
     "source_model": {"policy_canonical": policy_canonical},
     "ir_l0": {"ir_round_trip": ir_round_trip},
@@ -197,4 +208,5 @@ CHECKS: dict[str, dict[str, Check]] = {
     BUILD_PROOF: {"proof_verifies": proof_verifies},
     SBOM: {"bill_names_the_engine": bill_names_the_engine},
     DATASET: {"splits_disjoint": splits_disjoint},
+    REPRODUCIBILITY: {"every_byte_again": every_byte_again},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from cuvil_assets.assets import ASSETS, LATER, RELEASE_PROOF
-from cuvil_assets.automation import SCHEDULE, change_sensor, surveil_job
+from cuvil_assets.automation import RECERTIFY_SCHEDULE, SCHEDULE, change_sensor, recertify_job, surveil_job
 
 JOB = "build"
 LATER_JOB = "release_evidence"
@@ -18,7 +18,8 @@ defs = dg.Definitions(
         dg.define_asset_job(JOB, selection=list(ASSETS), description="All stages of a build, in order."),
         dg.define_asset_job(LATER_JOB, selection=list(LATER), description="What a release may demand of a build."),
         surveil_job,
+        recertify_job,
     ],
-    schedules=[SCHEDULE],
+    schedules=[SCHEDULE, RECERTIFY_SCHEDULE],
     sensors=[change_sensor],
 )

@@ -31,6 +31,8 @@ def summary(result: StageResult) -> str:
         parts.append(_fenced(json.dumps(policy, indent=1, ensure_ascii=False), "json"))
     elif result.stage == "build_proof":
         parts.append(_fenced(json.dumps(dict(result.facts), indent=1), "json"))
+    elif result.stage == "reproducibility":
+        parts.append(_varied(json.loads(result.principal.data)))
     elif result.stage == "sbom":
         parts.append(_components(json.loads(result.principal.data)))
     elif result.stage == "dataset":
@@ -43,6 +45,14 @@ def summary(result: StageResult) -> str:
 def artifact_table(result: StageResult) -> str:
     rows = [(item.name, f"{len(item.data):,}", item.sha3_512[:24] + "...") for item in result.artifacts]
     return table(("artefact", "bytes", "SHA3-512"), rows)
+
+
+def _varied(report: dict[str, Any]) -> str:
+    rows = [(kind, str(v["values"]), v["not_varied"]) for kind, v in report["varied"].items()]
+    second = report["second_compiler"]
+    head = f"Verdict **{report['verdict']}**: {report['equal']} of {report['rebuilds']} rebuilds equal. "
+    head += second["sentence"] if second else "No second compiler."
+    return head + "\n\n" + table(("varied", "values", "not varied because"), rows)
 
 
 def _components(bill: dict[str, Any]) -> str:

@@ -45,9 +45,15 @@ def run_stage(build: Build, name: str) -> Recorded:
 
     Raises whatever the stage raises, and ``RefusedError`` when an upstream record is absent or does not fit.
     """
-    plans = {chain.BUILD_PROOF: _proof, chain.SBOM: _sbom, chain.DATASET: _dataset}
+    plans = {
+        chain.BUILD_PROOF: _proof,
+        chain.SBOM: _sbom,
+        chain.DATASET: _dataset,
+        chain.REPRODUCIBILITY: _reproducibility,
+    }
     action, work = plans[name](build) if name in plans else _stage(build, name)
-    found = build.store.recall(action.key) if build.use_cache else None
+    # Rebuilds that were looked up would show nothing.
+    found = build.store.recall(action.key) if build.use_cache and name != chain.REPRODUCIBILITY else None
     if found is not None and found.stage == name:
         recorded = Recorded(found, True, 0.0, 0.0)
     else:
@@ -159,6 +165,12 @@ def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
 
 def _dataset(build: Build) -> tuple[Action, Callable[[], StageResult]]:
     from cuvil_assets.datasets import plan
+
+    return plan(build)
+
+
+def _reproducibility(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    from cuvil_assets.reproduce import plan
 
     return plan(build)
 

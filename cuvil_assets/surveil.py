@@ -86,7 +86,7 @@ def partitions_of(home: Home) -> tuple[str, ...]:
 
 def surveil(home: Home, watch: Watch, now: datetime, progress: Progress = lambda done, of, name: None) -> Surveillance:
     """Look at everything. ``UsageError`` when the trust root, a watched policy or the advisories cannot be read."""
-    root = _trust(home)
+    root = trust_of(home)
     advisories = read_advisories(watch.advisories) if watch.advisories is not None else ()
     policies = _policies(watch.policies)
     conditions = conditions_of(home, watch)
@@ -104,7 +104,7 @@ def conditions_of(home: Home, watch: Watch) -> dict[str, str]:
     return {
         "compiler": f"zig {zig_version()}",
         "code": sha3_512_hex("".join(chain.code_version(name) for name in chain.NAMES).encode()),
-        "trust root": sha3_512_hex(_trust(home).encode()),
+        "trust root": sha3_512_hex(trust_of(home).encode()),
         "clauses": clause_table().sha3_512,
         "advisories": _digest(watch.advisories),
         "policies": sha3_512_hex("".join(_digest(path) for path in watch.policies).encode()),
@@ -132,7 +132,7 @@ def latest(home: Home) -> dict[str, Json] | None:
     return document if isinstance(document, dict) and document.get("format") == FORMAT else None
 
 
-def _trust(home: Home) -> TrustRoot:
+def trust_of(home: Home) -> TrustRoot:
     """The authority's trust root where this home has an authority, else that of its development keys."""
     authority = home.root / "keys" / "ca" / TRUST_ROOT_FILE
     return load_trust_root(authority if authority.exists() else default_trust_root(home.root))

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Debian packages `make setup` can use. Only python3-venv is needed where it is missing; the others widen the tests:
 # qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with,
-# binutils (objdump) reads their machine code, valgrind counts their instructions, chromium opens proof.html.
+# binutils (objdump) reads their machine code, valgrind counts their instructions, chromium opens proof.html,
+# clang-19 and llvm-19 count MC/DC a second time (docs/coverage.md).
 set -eu
 
 missing=""
@@ -11,6 +12,8 @@ command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
 command -v objdump >/dev/null 2>&1 || missing="$missing binutils"
 command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
 command -v chromedriver >/dev/null 2>&1 || missing="$missing chromium chromium-driver"
+command -v clang-19 >/dev/null 2>&1 || missing="$missing clang-19 libclang-rt-19-dev"
+command -v llvm-cov-19 >/dev/null 2>&1 || missing="$missing llvm-19"
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

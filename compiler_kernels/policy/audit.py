@@ -16,6 +16,10 @@ class Sessions(Section):
         default="digest",
         description="digest: records hold digests of inputs; keep: `cuvil run` also keeps the inputs, encrypted.",
     )
+    required: bool = Field(
+        default=True,
+        description="Refuse an inference that is not recorded: the engine's program ends with exit code 3.",
+    )
     sync: bool = Field(
         default=True, description="Sync every record to the disk before the outputs of its inference appear."
     )

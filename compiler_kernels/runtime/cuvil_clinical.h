@@ -192,6 +192,11 @@ static inline uint64_t cuvil_order_key(double value) {
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
+/* Whether the lowest 20 bits of every element as binary64 are zero. */
+static inline int cuvil_is_narrow(int dtype) {
+    return dtype != CUVIL_FLOAT64 && dtype != CUVIL_INT64 && dtype != CUVIL_UINT64 && dtype != CUVIL_INT32 && dtype != CUVIL_UINT32;
+}
+
 /* Nearest rank: the element of rank max(1, ceil(percent * count / 100)) in ascending order, -0 before +0. The product and
  * the quotient are binary64 operations. Found digit by digit of the ordered bits, so that nothing is sorted or copied. */
 static inline double cuvil_percentile(const cuvil_engine *engine, const cuvil_region *region, double percent) {
@@ -202,9 +207,10 @@ static inline double cuvil_percentile(const cuvil_engine *engine, const cuvil_re
     long rank = (long)wanted;
     rank += (double)rank < wanted;
     if (rank < 1) rank = 1;
+    const int last = cuvil_is_narrow(whole.dtype) ? 20 : 0;
     uint64_t known = 0, mask = 0;
-    for (int shift = 64 - DIGIT; mask != ~(uint64_t)0; shift = shift > DIGIT ? shift - DIGIT : 0) {
-        long count[VALUES];
+    for (int shift = 64 - DIGIT;; shift = shift > DIGIT ? shift - DIGIT : 0) {
+        uint32_t count[VALUES]; /* 8 KiB: within what cuvil_erase wipes of the stack */
         cuvil_box box = whole;
         for (int digit = 0; digit < VALUES; digit++) count[digit] = 0;
         CUVIL_EACH(box, {
@@ -213,10 +219,12 @@ static inline double cuvil_percentile(const cuvil_engine *engine, const cuvil_re
             if ((key & mask) == known) count[key >> shift & (VALUES - 1)]++;
         });
         int digit = 0;
-        while (rank > count[digit]) rank -= count[digit++];
+        while (rank > (long)count[digit]) rank -= (long)count[digit++];
         known |= (uint64_t)digit << shift;
         mask |= (uint64_t)(VALUES - 1) << shift;
+        if (shift == last) break;
     }
+    if (last && !(known >> 63)) known |= ((uint64_t)1 << last) - 1; /* a negative number's key has its bits reversed */
     const uint64_t bits = known >> 63 ? known & ~((uint64_t)1 << 63) : ~known;
     const union {
         uint64_t bits;

@@ -92,6 +92,16 @@ typedef struct {
     const cuvil_step *prepare_steps;
 } cuvil_variant;
 
+/* A value that an inference holds in its arena, for lockstep: count elements from byte offset on, all of them written in every
+ * inference and read for the last time in step. */
+typedef struct {
+    int step;
+    unsigned long offset;
+    long count;
+    int dtype;
+    const char *node; /* the model's nodes that computed it */
+} cuvil_held;
+
 /* ---- Clinical logic (docs/clinical.md) ---- */
 
 /* What can keep an engine from deciding. */
@@ -122,6 +132,33 @@ typedef struct {
     const signed char *guards;
 } cuvil_answer;
 
+/* One probe that was passed: its number with the outcome in bit 31, a running number (gaps are records lost), and of a
+ * decision which conditions were evaluated (bits 0 to 31) and which were true (bits 32 to 63). */
+typedef struct {
+    uint32_t probe, sequence;
+    uint64_t trace;
+} cuvil_probe_record;
+
+/* A ring of records, single producer and single consumer: record n is records[n % capacity] and there from the moment head
+ * is past n; the consumer moves tail on. Little-endian, as a file too (docs/coverage.md). */
+#define CUVIL_RING_MAGIC {'C', 'V', 'R', 'I', 'N', 'G', '1', 0}
+enum { CUVIL_RING_RECORDS = 1024, CUVIL_RING_MOST = 1 << 26 };
+typedef struct {
+    char magic[8];
+    uint64_t capacity; /* a power of two */
+    uint64_t dropped;
+    char config[128]; /* compile-config digest in hex; zeros until an engine has opened the file */
+    uint64_t unused[5];
+    uint64_t head;
+    uint64_t between[7]; /* head and tail in cache lines of their own */
+    uint64_t tail;
+    uint64_t reserved[7];
+} cuvil_ring; /* 320 bytes; capacity records follow */
+
+static inline cuvil_probe_record *cuvil_ring_records(cuvil_ring *ring) {
+    return (cuvil_probe_record *)(ring + 1);
+}
+
 /* The policy's logic as code. Of one inference a host calls begin; then, with the inputs in their buffers and within
  * their guards, before; infer; and, with the outputs canonical and within their guards, after. Where before or after
  * returns 0 the answer is complete and there is nothing more to do. What the host itself finds wrong (a guard of a tensor,
@@ -136,6 +173,7 @@ typedef struct {
     int (*after)(void);
     void (*fail)(int failure, const char *sentence); /* the sentence is kept by reference */
     void (*erase)(void); /* forgets the answer; cuvil_erase calls it */
+    cuvil_ring **ring; /* where probes write to; NULL without probes. A host may set another ring between inferences */
 } cuvil_clinical;
 
 typedef struct cuvil_engine {
@@ -169,11 +207,14 @@ typedef struct cuvil_engine {
     int symbol_count;
     void *arena; /* arena_bytes of working memory, or NULL */
     /* NULL without lockstep (docs/lockstep.md). Otherwise the same graph once more, in plain scalar code with weights, arena,
-     * scratch and buffers of its own: infer() computes both and compares the outputs and the weights. */
+     * scratch and buffers of its own: infer() computes both and compares them. */
     const struct cuvil_engine *checker;
     /* NULL without lockstep. Otherwise *mismatch is NULL after an inference whose two runs agree, or a sentence, and the
      * outputs must not be used. */
     const char **mismatch;
+    /* held_count values by the step that reads them last, the same places in the arenas of both; NULL without lockstep. */
+    const cuvil_held *held;
+    int held_count;
     const cuvil_clinical *clinical; /* NULL where the policy has no decisions and no safety guards */
 } cuvil_engine;
 
@@ -182,9 +223,10 @@ extern "C" {
 #endif
 extern const cuvil_engine cuvil_engine_instance;
 
-/* ---- cuvil_lockstep.c, for hosts that run the steps themselves: begin before the steps of both engines, end after them.
- * end() writes *mismatch. infer() calls both. ---- */
+/* ---- cuvil_lockstep.c, for hosts that run the steps themselves, as infer() does: begin, then for every step that of the
+ * variant, that of the checker and cuvil_lockstep_step, then end, which writes *mismatch. ---- */
 void cuvil_lockstep_begin(const cuvil_engine *engine);
+void cuvil_lockstep_step(const cuvil_engine *engine, const cuvil_variant *variant, int step);
 void cuvil_lockstep_end(const cuvil_engine *engine, const cuvil_variant *variant);
 
 /* ---- cuvil_erase.c: forgetting (docs/erasure.md) ---- */

@@ -20,12 +20,14 @@ const char *cuvil_guard_inputs(const cuvil_engine *engine, const char *const *in
     return NULL;
 }
 
-/* Makes NaN canonical, too. */
-static const char *guard_outputs(const cuvil_engine *engine) {
+static void canonicalise_outputs(const cuvil_engine *engine) {
     for (int i = 0; i < engine->output_count; i++) {
         const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
         cuvil_canonicalise(&actual, engine->output_buffers[i]);
     }
+}
+
+static const char *guard_outputs(const cuvil_engine *engine) {
     for (int i = 0; i < engine->output_count; i++) {
         const cuvil_tensor actual = cuvil_actual(&engine->outputs[i]);
         const char *problem = cuvil_guard("output", &actual, engine->output_buffers[i]);
@@ -56,16 +58,18 @@ static const char *refusal(const cuvil_engine *engine) {
     return engine->refusal ? *engine->refusal : NULL;
 }
 
-/* With the inputs in their buffers. Returns at the first failure: the answer then says so. */
-static void infer_and_decide(const cuvil_engine *engine, const cuvil_clinical *logic, const char *const *input_path) {
+/* With the inputs in their buffers. Returns at the first failure: the answer then says so. bare: outputs have no guards. */
+static void infer_and_decide(const cuvil_engine *engine, const cuvil_clinical *logic, const char *const *input_path, int bare) {
     if (logic) logic->begin();
+    if (&cuvil_sessions) cuvil_sessions.begin();
     if (!goes_on(logic, CUVIL_INPUT_GUARD, cuvil_guard_inputs(engine, input_path))) return;
     if (logic && !logic->before()) return;
     cuvil_infer();
     if (!goes_on(logic, CUVIL_LOCKSTEP, cuvil_lockstep_problem())) return; /* else a refusal could be the fault's */
     if (!goes_on(logic, CUVIL_REFUSAL, refusal(engine))) return;
     inferred = 1;
-    if (!goes_on(logic, CUVIL_OUTPUT_GUARD, guard_outputs(engine))) return;
+    canonicalise_outputs(engine);
+    if (bare || !goes_on(logic, CUVIL_OUTPUT_GUARD, guard_outputs(engine))) return;
     if (logic) logic->after();
 }
 
@@ -80,6 +84,7 @@ void cuvil_decide_given(const cuvil_engine *engine, unsigned pretended) {
     if (!logic->before()) return;
     if (!goes_on(logic, CUVIL_LOCKSTEP, differs)) return;
     if (!goes_on(logic, CUVIL_REFUSAL, refused)) return;
+    canonicalise_outputs(engine);
     if (!goes_on(logic, CUVIL_OUTPUT_GUARD, output ? output : guard_outputs(engine))) return;
     logic->after();
 }
@@ -135,7 +140,7 @@ void cuvil_run(const cuvil_engine *engine, const char *const *input_path, const 
     const cuvil_clinical *logic = network_only ? NULL : engine->clinical;
     source = CUVIL_FROM_INFERENCE;
     cuvil_load_inputs(engine, input_path);
-    infer_and_decide(engine, logic, input_path);
+    infer_and_decide(engine, logic, input_path, network_only);
     record(logic, CUVIL_NO_FAILURE);
     finish(engine, logic, directory);
 }

@@ -140,7 +140,8 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
         cuvil_putf("\"weights_bytes\": %lu, \"arena_bytes\": %lu, \"lockstep\": %s, ", engine->weights_size, engine->arena_bytes,
                    engine->checker ? "true" : "false");
         if (&cuvil_sessions)
-            cuvil_putf("\"sessions\": {\"inputs\": \"%s\", \"sync\": %s}, ", cuvil_sessions.inputs, cuvil_sessions.sync ? "true" : "false");
+            cuvil_putf("\"sessions\": {\"inputs\": \"%s\", \"required\": %s, \"sync\": %s}, ", cuvil_sessions.inputs,
+                       cuvil_sessions.required ? "true" : "false", cuvil_sessions.sync ? "true" : "false");
         else
             cuvil_put("\"sessions\": null, ");
         put_variants(engine, isa);

@@ -10,9 +10,10 @@ static const cuvil_engine *const engine = &cuvil_engine_instance;
 extern const cuvil_session_hooks cuvil_sessions __attribute__((weak)); /* no object: the policy has no audit.sessions */
 
 static const char usage[] =
-    "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--threads N] [--isa NAME] [--network-only] [--json]\n"
-    "       ENGINE --decide --input [NAME=]X.npy ... --output [NAME=]Y.npy ... [--output-dir DIR] [--json]\n"
-    "       ENGINE --decide --vectors FILE\n"
+    "usage: ENGINE --input [NAME=]X.npy ... --output-dir DIR [--threads N] [--isa NAME] [--network-only] [--coverage FILE] [--json]\n"
+    "       ENGINE --decide --input [NAME=]X.npy ... --output [NAME=]Y.npy ... [--output-dir DIR] [--coverage FILE]\n"
+    "              [--json]\n"
+    "       ENGINE --decide --vectors FILE [--coverage FILE]\n"
     "       ENGINE --bench N [--input [NAME=]X.npy ...] [--threads N] [--isa NAME] [--json]\n"
     "       ENGINE --self-test [--json] | --version [--isa NAME] [--json] | --help\n"
     "\n"
@@ -20,10 +21,11 @@ static const char usage[] =
     "               the engine has one input\n"
     "  --output-dir receives one .npy file per output, all or none; its last component is created if missing\n"
     "               decisions.json is written beside them where the policy has decisions or safety guards\n"
-    "  --network-only  writes the outputs without the policy's safety guards, decisions and fallbacks: for verification\n"
+    "  --network-only  writes the outputs without guards of outputs, safety guards, decisions and fallbacks: for verification\n"
     "  --decide     runs no inference: guards and decides on the inputs and outputs that are given\n"
     "  --output     one .npy file per output, as with --input\n"
     "  --vectors F  decides on every vector of a file (docs/clinical.md), one JSON object a line\n"
+    "  --coverage F  records the probes of the clinical logic in the shared-memory file F (docs/coverage.md)\n"
     "  --bench N    times N runs (1 to 100000) without guards, after one that is not counted; inputs not given are zero\n"
     "  --threads N  computes with N threads (1 if not given); the result has the same bits for every N\n"
     "  --isa NAME   uses the kernels for this instruction set instead of the best one the processor supports;\n"
@@ -41,7 +43,7 @@ static const char usage[] =
 enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_DECIDE, MODE_HELP };
 
 static const char *input_path[CUVIL_MAX_TENSORS], *output_path[CUVIL_MAX_TENSORS];
-static const char *output_directory, *mode_option, *isa_name, *vectors;
+static const char *output_directory, *mode_option, *isa_name, *vectors, *coverage;
 static int input_given, output_given, threads, network_only;
 static cuvil_session_options session;
 static const char *session_option; /* the first option given that needs --session */
@@ -154,6 +156,9 @@ static int take_session_option(int count, char **arguments, int *at) {
 }
 
 static void check_session(void) {
+    if (mode == MODE_RUN && &cuvil_sessions && cuvil_sessions.required && !session_option && !network_only)
+        cuvil_fail(CUVIL_REFUSED, "session", "the policy requires a record of every inference (audit.sessions): give --session and "
+                   "the folder of an archive");
     if (!session_option) return;
     if (mode != MODE_RUN)
         cuvil_fail(CUVIL_USAGE, NULL, "%s runs no inference that is recorded: leave out %s", mode_option, session_option);
@@ -201,6 +206,10 @@ static void parse_arguments(int count, char **arguments) {
         } else if ((value = value_of("--vectors", count, arguments, &at))) {
             if (vectors) cuvil_fail(CUVIL_USAGE, NULL, "--vectors is given twice: give it once");
             vectors = value;
+        } else if ((value = value_of("--coverage", count, arguments, &at))) {
+            if (coverage) cuvil_fail(CUVIL_USAGE, NULL, "--coverage is given twice: give it once");
+            if (!value[0]) cuvil_fail(CUVIL_USAGE, NULL, "--coverage is empty: give the path of a file");
+            coverage = value;
         } else if ((value = value_of("--threads", count, arguments, &at))) {
             set_threads(value);
         } else if ((value = value_of("--isa", count, arguments, &at))) {
@@ -238,6 +247,13 @@ static void check_arguments(void) {
         cuvil_fail(CUVIL_USAGE, NULL, "%s writes no output of the network: leave out --network-only", mode_option);
     if (mode == MODE_DECIDE && !engine->clinical)
         cuvil_fail(CUVIL_USAGE, NULL, "this engine decides nothing: its policy has no decisions and no safety guards");
+    if (coverage && mode != MODE_RUN && mode != MODE_DECIDE)
+        cuvil_fail(CUVIL_USAGE, NULL, "%s decides nothing: leave out --coverage", mode_option);
+    if (coverage && network_only)
+        cuvil_fail(CUVIL_USAGE, NULL, "--network-only passes no probe: leave out --coverage");
+    if (coverage && !(engine->clinical && engine->clinical->ring))
+        cuvil_fail(CUVIL_USAGE, NULL, "this engine has no probes: build it with a section coverage in its policy, or leave out "
+                   "--coverage");
     if (vectors && (input_given || output_given || output_directory))
         cuvil_fail(CUVIL_USAGE, NULL, "--vectors holds inputs and outputs: leave out --input, --output and --output-dir");
     if (vectors || (mode != MODE_RUN && mode != MODE_DECIDE)) return;
@@ -266,6 +282,7 @@ int main(int count, char **arguments) {
         if (problem) cuvil_fail(CUVIL_REFUSED, "guard", "%s", problem);
         cuvil_bench(bench_runs);
     }
+    if (coverage) cuvil_cover_open(engine, coverage);
     if (mode == MODE_RUN) open_session();
     if (mode == MODE_RUN) cuvil_run(engine, input_path, output_directory, network_only);
     if (mode == MODE_DECIDE && vectors) cuvil_decide_vectors(engine, vectors);

@@ -108,7 +108,7 @@ extern char cuvil_output_digest[CUVIL_MAX_TENSORS][129]; /* SHA3-512 of each fil
 void cuvil_write_files(const cuvil_engine *engine, const char *directory, int outputs, const char *(*answer)(void));
 
 /* ---- cuvil_inference.c: one inference with the policy's guards and clinical logic (docs/clinical.md) ---- */
-/* From the files of all inputs to the files of all outputs below directory. network_only: without clinical logic. */
+/* From the files of all inputs to the files of all outputs below directory. network_only: without clinical logic and guards of outputs. */
 void cuvil_run(const cuvil_engine *engine, const char *const *input_path, const char *directory, int network_only);
 /* Reads inputs (those with a path) and tells the engine their sizes. */
 void cuvil_load_inputs(const cuvil_engine *engine, const char *const *input_path);
@@ -136,6 +136,7 @@ _Noreturn void cuvil_refuse_answer(const cuvil_engine *engine); /* exit 3 with t
 /* ---- cuvil_vectors.c ---- */
 /* Decides on every vector of a file (docs/clinical.md) and prints one JSON object a line. */
 void cuvil_decide_vectors(const cuvil_engine *engine, const char *path);
+void cuvil_cover_open(const cuvil_engine *engine, const char *path); /* probes write to the ring in this file from now on */
 
 /* ---- cuvil_cpu.c and cuvil_isa.c ---- */
 #define CUVIL_MISSING_MAX 160

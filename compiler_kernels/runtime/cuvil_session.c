@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +24,60 @@ static int archive = -1;
 static char line[LINE_MAX_BYTES], tail[LINE_MAX_BYTES + 1];
 static size_t used;
 static int order[MOST_NAMES];
+
+/* ---- digests of the inputs, by a thread of its own beside the inference, which leaves its inputs unchanged ---- */
+
+enum { GUARD_BYTES = 65536, STACK_BYTES = 4 * GUARD_BYTES, IDLE = 0, WAITING, DIGESTING };
+
+/* The lowest GUARD_BYTES are made inaccessible: an overflow stops the engine instead of changing results. */
+static _Alignas(GUARD_BYTES) unsigned char stack[STACK_BYTES];
+static pthread_t thread;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t begun = PTHREAD_COND_INITIALIZER;
+static int phase; /* under mutex; IDLE where there is no thread */
+static char input_digest[CUVIL_MAX_TENSORS][129];
+
+static void digest_inputs(void) {
+    for (int i = 0; i < engine->input_count; i++) {
+        const cuvil_tensor actual = cuvil_actual(&engine->inputs[i]);
+        cuvil_tensor_digest(&actual, engine->input_buffers[i], session.salt ? salt : NULL, input_digest[i]);
+    }
+}
+
+static void *digest_beside(void *nothing) {
+    pthread_mutex_lock(&mutex);
+    while (phase != DIGESTING) pthread_cond_wait(&begun, &mutex);
+    pthread_mutex_unlock(&mutex);
+    digest_inputs();
+    cuvil_wipe_registers();
+    return nothing;
+}
+
+/* Without it, where the system has no thread left, the digests are computed when the record is. */
+static void start_thread(void) {
+    pthread_attr_t attributes;
+    if (mprotect(stack, GUARD_BYTES, PROT_NONE)) return;
+    phase = WAITING;
+    if (pthread_attr_init(&attributes) || pthread_attr_setstack(&attributes, stack + GUARD_BYTES, STACK_BYTES - GUARD_BYTES) ||
+        pthread_create(&thread, &attributes, digest_beside, NULL))
+        phase = IDLE;
+}
+
+void cuvil_session_begin(void) {
+    if (archive < 0) return;
+    if (phase == IDLE) start_thread();
+    if (phase == IDLE) return;
+    pthread_mutex_lock(&mutex);
+    phase = DIGESTING;
+    pthread_cond_signal(&begun);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void finish_digests(void) {
+    if (phase == IDLE) digest_inputs();
+    else pthread_join(thread, NULL);
+    phase = IDLE;
+}
 
 /* ---- the canonical text (RFC 8785) of a record; what does not fit is told by used == sizeof line ---- */
 
@@ -73,14 +129,15 @@ static const char *bare(const char *digest) {
     return strncmp(digest, "sha3-512:", 9) ? digest : digest + 9;
 }
 
-static void put_tensors(const cuvil_tensor *tensors, void *const *buffers, int count) {
+/* digests: those that are known, or NULL. */
+static void put_tensors(const cuvil_tensor *tensors, void *const *buffers, int count, char (*digests)[129]) {
     char hex[129];
     put("[");
     for (int i = 0; i < count; i++) {
         const cuvil_tensor actual = cuvil_actual(&tensors[i]);
-        cuvil_tensor_digest(&actual, buffers[i], session.salt ? salt : NULL, hex);
+        if (!digests) cuvil_tensor_digest(&actual, buffers[i], session.salt ? salt : NULL, hex);
         put(i ? ",{" : "{");
-        put_member("digest", hex);
+        put_member("digest", digests ? digests[i] : hex);
         put(",");
         put_member("dtype", cuvil_type_of(&actual)->name);
         put(",");
@@ -215,9 +272,9 @@ static void put_record(const cuvil_clinical *logic, int failure, int has_outputs
     put(",\"index\":");
     put_number(index);
     put(",\"inputs\":");
-    put_tensors(engine->inputs, engine->input_buffers, engine->input_count);
+    put_tensors(engine->inputs, engine->input_buffers, engine->input_count, input_digest);
     put(session.kept ? ",\"kept\":true,\"kind\":\"inference\",\"outputs\":" : ",\"kept\":false,\"kind\":\"inference\",\"outputs\":");
-    put_tensors(engine->outputs, engine->output_buffers, has_outputs ? engine->output_count : 0);
+    put_tensors(engine->outputs, engine->output_buffers, has_outputs ? engine->output_count : 0, NULL);
     put(",");
     put_member("previous", previous);
     put(",\"quantities\":");
@@ -304,14 +361,30 @@ static uint64_t index_of(const char *text, size_t size) {
     damaged("its last line is no record");
 }
 
-/* Finds the end: index and previous of the next record, and the bytes after the last line feed, which a crash left. */
-static void find_end(off_t size, uint64_t *index, char previous[129], const char **rest, size_t *rest_size) {
-    size_t length = size < (off_t)sizeof tail ? (size_t)size : sizeof tail, got = 0, end, start;
+static void read_tail(size_t length, off_t from) {
+    size_t got = 0;
     while (got < length) {
-        ssize_t part = pread(archive, tail + got, length - got, size - (off_t)(length - got));
+        ssize_t part = pread(archive, tail + got, length - got, from + (off_t)got);
         if (part < 0 && errno == EINTR) continue;
         if (part <= 0) give_up("read", part < 0 ? errno : EIO);
         got += (size_t)part;
+    }
+}
+
+static const char *last_line_feed(const char *text, size_t size) {
+    while (size > 0)
+        if (text[--size] == '\n') return text + size;
+    return NULL;
+}
+
+/* Finds the end: index and previous of the next record, and the bytes after the last line feed, which a crash left. */
+static void find_end(off_t size, uint64_t *index, char previous[129], const char **rest, size_t *rest_size) {
+    size_t length, end, start;
+    for (size_t wanted = 8192;; wanted = sizeof tail) { /* most records are short */
+        length = size < (off_t)wanted ? (size_t)size : wanted;
+        read_tail(length, size - (off_t)length);
+        const char *last = length ? last_line_feed(tail, length) : NULL;
+        if (wanted == sizeof tail || length == (size_t)size || (last && last_line_feed(tail, (size_t)(last - tail)))) break;
     }
     for (end = length; end > 0 && tail[end - 1] != '\n';) end--;
     *rest = tail + end;
@@ -359,6 +432,7 @@ void cuvil_session_append(const cuvil_clinical *logic, int failure, int has_outp
     uint64_t index;
     size_t rest_size;
     if (archive < 0) return;
+    finish_digests();
     lock(F_WRLCK);
     off_t size = size_of_archive();
     find_end(size, &index, previous, &rest, &rest_size);
@@ -443,6 +517,8 @@ void cuvil_session_open(const cuvil_session_options *options) {
     cuvil_erase_register(line, sizeof line);
     cuvil_erase_register(tail, sizeof tail);
     cuvil_erase_register(salt, sizeof salt);
+    cuvil_erase_register(input_digest, sizeof input_digest);
+    cuvil_erase_register(stack + GUARD_BYTES, sizeof stack - GUARD_BYTES); /* its thread has ended, or waits for nothing */
     if (session.salt) cuvil_wipe((char *)session.salt, strlen(session.salt)); /* in the environment */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes an error that is cleaned up after */
     if (mkdir(session.folder, 0700) && errno != EEXIST) give_up("create", errno);
@@ -455,4 +531,5 @@ void cuvil_session_open(const cuvil_session_options *options) {
     if (!S_ISREG(status.st_mode)) damaged("session.jsonl is no regular file");
     fsync(folder); /* makes a new name durable where the file system can */
     close(folder);
+    start_thread();
 }

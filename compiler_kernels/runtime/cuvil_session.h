@@ -19,6 +19,8 @@ typedef struct {
 
 /* Checks the options and opens the archive; ends the program in one sentence (exit 2) when either is wrong. */
 __attribute__((weak, visibility("hidden"))) void cuvil_session_open(const cuvil_session_options *options);
+/* The inputs are in their buffers: begins with their digests, beside the inference, where a session is open. */
+__attribute__((weak, visibility("hidden"))) void cuvil_session_begin(void);
 /* Appends the record of the present inference where a session is open; durable on return when sync is set. Exit 2 when that
  * is impossible. logic: with the answer, or NULL where the engine has none; failure is then CUVIL_NO_FAILURE or what the
  * inference is refused for. has_outputs: the output buffers hold what the network computed. */
@@ -26,8 +28,10 @@ __attribute__((weak, visibility("hidden"))) void cuvil_session_append(const cuvi
 
 typedef struct {
     const char *inputs; /* "digest" or "keep", as the policy says */
+    int required;       /* whether an inference without a session is refused */
     int sync;           /* whether a record is synced to the disk before the outputs appear */
     void (*open)(const cuvil_session_options *options);
+    void (*begin)(void);
     void (*append)(const cuvil_clinical *logic, int failure, int has_outputs);
 } cuvil_session_hooks;
 

@@ -113,17 +113,26 @@ static void execute(const cuvil_engine *owner, const cuvil_step *table, int coun
     work(0);
 }
 
+static void execute_twice(void) {
+    const cuvil_engine *checker = engine->checker;
+    cuvil_lockstep_begin(engine);
+    for (int s = 0; s < engine->step_count; s++) {
+        execute(engine, variant->steps + s, 1);
+        execute(checker, checker->variants[0].steps + s, 1);
+        cuvil_lockstep_step(engine, variant, s);
+    }
+    cuvil_lockstep_end(engine, variant);
+}
+
 void cuvil_infer(void) {
     const cuvil_fpenv saved = cuvil_fpenv_enter();
     if (!prepared) execute(engine, variant->prepare_steps, engine->prepare_count);
     prepared = 1;
     if (engine->refusal) *engine->refusal = NULL;
-    if (engine->checker) cuvil_lockstep_begin(engine);
-    execute(engine, variant->steps, engine->step_count);
-    if (engine->checker) {
-        execute(engine->checker, engine->checker->variants[0].steps, engine->checker->step_count);
-        cuvil_lockstep_end(engine, variant);
-    }
+    if (engine->checker)
+        execute_twice();
+    else
+        execute(engine, variant->steps, engine->step_count);
     cuvil_fpenv_leave(saved);
 }
 

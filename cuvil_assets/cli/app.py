@@ -12,6 +12,8 @@ from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.decisions_app import add_decisions
 from cuvil_assets.cli.keys_app import add_keys
+from cuvil_assets.cli.recertify_app import add_recertify
+from cuvil_assets.cli.registry_app import add_registry
 from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.reproduce_app import add_reproduce
 from cuvil_assets.cli.session_app import add_session
@@ -30,7 +32,9 @@ app.add_typer(keys_app, name="keys")
 add_keys(keys_app)
 add_commands(app)
 add_reproduce(app)
+add_recertify(app)
 add_audit(app)
+add_registry(app)
 add_session(app)
 add_trace(app)
 add_change(app)
@@ -138,16 +142,20 @@ def run(
         str,
         typer.Option(metavar="ID", help="Whose input it is; the record holds a random token.", show_default=False),
     ] = "",
+    coverage: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record the probes of the clinical logic in this ring.", show_default=False),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run an engine, under an emulator where this machine needs one; ends with the engine's own exit code."""
     from cuvil_assets.cli import run as command
 
     if session is None:
-        command.run(engine, input or [], output_dir, json, threads, subject)
+        command.run(engine, input or [], output_dir, json, threads, subject, coverage)
     from cuvil_assets.cli import run_session
 
-    raise typer.Exit(run_session.run(engine, input or [], output_dir, json, threads, session, subject))
+    raise typer.Exit(run_session.run(engine, input or [], output_dir, json, threads, session, subject, coverage))
 
 
 @app.command()
@@ -187,12 +195,19 @@ def explain(
         str,
         typer.Option(metavar="NAME", help="Follow one node of the model down to its C function, or a kernel back up."),
     ] = "",
+    decision: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Follow a decision, safety guard, fallback or requirement from the policy to C and back.",
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Show what became of the model: nodes, IR levels, C functions, what was tested."""
     from cuvil_assets.cli import explain as command
 
-    command.run(engine, ir, node, json)
+    command.run(engine, ir, node, decision, json)
 
 
 @app.command()
@@ -251,6 +266,23 @@ def sbom(
     from cuvil_assets.cli import sbom as command
 
     command.run(engine, output, soup, syft, json)
+
+
+@app.command()
+def coverage(
+    engine: EngineFile,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir", metavar="DIR", help="Where the files go; beside the engine if absent.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Generate test vectors for an engine's clinical logic, run them, and report what they cover."""
+    from cuvil_assets.cli import coverage as command
+
+    raise typer.Exit(command.run(engine, output_dir, json))
 
 
 @app.command()

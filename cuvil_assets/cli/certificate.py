@@ -16,6 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler_kernels.errors import CuvilError, RefusedError, UnsupportedError, UsageError, VerificationFailed
+from compiler_kernels.policy.load import policy_from_json
+from compiler_kernels.policy.logic import resolve, tensors_of
+from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.stage import Json, as_json, sha3_512_hex
 from compiler_kernels.targets.registry import runner
 from cuvil_assets.cli.outcome import print_json
@@ -87,18 +90,21 @@ def run(
     except ReferenceError as error:
         raise UsageError(f"--input: the sizes given do not fit the engine: {error}") from None
     _check(graph, given)
-    found = run_engine(engine, given)
+    policy = policy_from_json(lineage.data("source_model", "policy.json"))
+    logic = resolve(policy, *tensors_of(lineage.module("frozen")))
+    # The clinical logic may refuse or answer without outputs; what is certified are the numbers of the network.
+    found, _ = run_engine(engine, given, ["--network-only"] if logic.any() else [])
     produced = {name: output_file_stem(found, name) for _, name in graph.outputs if not name.endswith("#extents")}
     if len(produced) != len(graph.outputs):
         raise UnsupportedError(f"{engine}: the size of an output depends on the data; no certificate is made of it")
     bar = None if json else Bar()
     try:
-        made = certify(
-            graph, given, produced, parsed, largest, layers or picture is not None, bar.step if bar else None
-        )
+        every, step = layers or picture is not None, bar.step if bar else None
+        made = certify(graph, given, produced, parsed, largest, every, step, logic)
     finally:
         if bar:
             bar.close()
+    _same_decisions(engine, given, logic, made)
     report = made.document(_identity(engine, lineage, document, weights, given))
     if picture is not None:
         _write(picture, draw(report))
@@ -168,8 +174,27 @@ def _check(graph: RefGraph, given: Mapping[str, Array]) -> None:
             )
 
 
-def run_engine(engine: Path, given: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs by file stem, from the engine as a program; its own sentence and exit code as an error."""
+def _same_decisions(engine: Path, given: Mapping[str, Array], logic: Logic, made: Certificate) -> None:
+    """The engine's own decisions, where it decides, must be those that were certified."""
+    if not logic.decisions:
+        return
+    try:
+        _, answer = run_engine(engine, given, [])
+    except RefusedError:
+        return
+    if answer.get("status") != "decided":
+        return
+    for d in made.decisions:
+        if d["kind"] == "decision" and d["decision"] != answer["decisions"][d["name"]]:
+            raise VerificationFailed(
+                "certificate-decisions",
+                f"the engine decides {d['name']} as {answer['decisions'][d['name']]}, and its own numbers give "
+                f"{d['decision']}; report it with the input",
+            )
+
+
+def run_engine(engine: Path, given: Mapping[str, Array], options: list[str]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Outputs by file stem and decisions.json, from the engine as a program; its sentence and exit code as an error."""
     target = target_of(engine)
     prefix = runner(target)
     if prefix is None:
@@ -177,7 +202,7 @@ def run_engine(engine: Path, given: Mapping[str, Array]) -> dict[str, Array]:
         raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; install {programs}")
     with tempfile.TemporaryDirectory(prefix="cuvil-certificate-") as name:
         folder = Path(name)
-        words = [*prefix, str(engine.absolute()), "--output-dir", str(folder / "out")]
+        words = [*prefix, str(engine.absolute()), "--output-dir", str(folder / "out"), *options]
         for number, (key, value) in enumerate(given.items()):
             np.save(folder / f"input{number}.npy", value)
             words += ["--input", f"{key}={folder / f'input{number}.npy'}"]
@@ -191,7 +216,9 @@ def run_engine(engine: Path, given: Mapping[str, Array]) -> dict[str, Array]:
             if kind is not None:
                 raise kind(f"the engine refuses the input: {sentence}")
             raise VerificationFailed("engine-runs", f"the engine ends without outputs: {sentence}")
-        return {path.stem: np.load(path) for path in sorted((folder / "out").glob("*.npy"))}
+        answer = folder / "out" / "decisions.json"
+        decided = json_module.loads(answer.read_text()) if answer.exists() else {}
+        return {path.stem: np.load(path) for path in sorted((folder / "out").glob("*.npy"))}, decided
 
 
 def _identity(
@@ -244,7 +271,8 @@ def lines(made: Certificate) -> list[str]:
             f"{out['largest']:.6g}){unknown}"
         )
     for d in made.decisions:
-        title = f"{d['threshold']}" if "threshold" in d else f"largest class of {d['argmax']}"
+        title = f"largest class of {d['name']}" if d["kind"] == "argmax" else f"{d['name']}"
+        title = f"{title} ({d['text']})" if "text" in d else title
         if d["elements"] == 0:
             found.append(f"decision {title}: no elements")
             continue
@@ -255,7 +283,11 @@ def lines(made: Certificate) -> list[str]:
         }[str(d["status"])]
         many = f" for {d['certified']} of {d['elements']} elements" if d["elements"] != 1 else ""
         where = f"; closest at {d['index']}" if d["elements"] != 1 else ""
-        found.append(f"decision {title}: {words}{many}: margin {d['margin']:.2g}, bound {d['bound']:.2g}{where}")
+        word = "guard" if d["kind"] == "guard" else "decision"
+        if "margin" not in d:
+            found.append(f"{word} {title}: {words}")
+            continue
+        found.append(f"{word} {title}: {words}{many}: margin {d['margin']:.2g}, bound {d['bound']:.2g}{where}")
     if made.layers:
         found.append("layer: largest error, certified bound, plain forward bound (each over the tensor's rms value)")
         for row in made.layers:

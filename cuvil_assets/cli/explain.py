@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Json, as_json
 from cuvil_assets.cli.outcome import print_json
+from cuvil_assets.decision_trace import trace_decisions
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
 from cuvil_assets.trace import LEVELS, KernelTrace, Lineage, NodeTrace
@@ -21,12 +23,12 @@ TITLES = {
 }
 
 
-def run(engine: Path, ir: str, node: str, json: bool) -> None:
-    """Print a level, a node, a kernel, or the list of nodes. Raises ``UsageError``."""
+def run(engine: Path, ir: str, node: str, decision: str, json: bool) -> None:
+    """Print a level, a node, a kernel, a part of the clinical logic, or the list of nodes. Raises ``UsageError``."""
     if ir and ir not in (*LEVELS, MLIR):
         raise UsageError(f"--ir {ir!r} is not known; choose one of {', '.join((*LEVELS, MLIR))}")
-    if ir and node:
-        raise UsageError("--ir prints a whole level and --node one node; give one of them")
+    if (ir and node) or (decision and (ir or node)):
+        raise UsageError("--ir prints a whole level, --node one node, --decision one decision; give one of them")
     lineage = Lineage(engine, ContentStore(current_home().store))
     if ir:
         text = lineage.mlir() if ir == MLIR else lineage.text(LEVELS[ir])
@@ -34,6 +36,12 @@ def run(engine: Path, ir: str, node: str, json: bool) -> None:
             print_json({"ir": ir, "text": text})
         else:
             print(text, end="")
+    elif decision:
+        traces = trace_decisions(lineage, decision)
+        if json:
+            print_json({"probes": as_json([asdict(trace) for trace in traces])})
+        else:
+            print("\n\n".join(trace.text() for trace in traces))
     elif node:
         kernel = lineage.kernel(node)
         if kernel is not None:

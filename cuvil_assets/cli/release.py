@@ -14,6 +14,7 @@ from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
+from cuvil_assets.nonconformities import refuse_withdrawn
 from cuvil_assets.store import ContentStore
 from evidence import approve as approving
 from evidence import bundle as bundling
@@ -24,8 +25,10 @@ from evidence.page import proof_page
 from evidence.signing_keys import SigningKeys, Stamper, load_signing_keys
 from evidence.timestamping import request_der, request_timestamp, token_of
 from evidence.verifier.canonical import MalformedError
+from evidence.verifier.digests import digest_file
 from evidence.verifier.dsse import read_envelope
 from evidence.verifier.errors import UsageError
+from evidence.verifier.listing import list_release
 from evidence.verifier.statement import Statement, read_statement
 from evidence.verifier.trust import default_trust_root, load_trust_root
 
@@ -57,6 +60,7 @@ def release(
     build = _statement(delivered)
     text, canonical = _policy(policy, build, ContentStore(home.store))
     keys = _keys(key)
+    refuse_withdrawn(home, digest_file(engine).sha3_512)
     done = releasing.release(
         engine,
         output,
@@ -65,7 +69,7 @@ def release(
         policy_yaml=text,
         trust_root=trust_root,
         home=home.root,
-        stamp=_stamper(timestamp_command) if timestamp_command else _authority(canonical, trust_root),
+        stamp=stamper(timestamp_command) if timestamp_command else _authority(canonical, trust_root),
         extra={"proof.html": proof_page(delivered.proof(), delivered.stem)},
         progress=(lambda step: None) if as_json else _step,
     )
@@ -100,6 +104,8 @@ def deploy(folder: Path, key: Path | None, trust_root: Path | None, as_json: boo
     """Write the deployment statement into the release folder, then verify it for this device."""
     from evidence.verifier.release import verify_release
 
+    for item in list_release(folder).digests.values() if folder.is_dir() else ():
+        refuse_withdrawn(current_home(), item.sha3_512)
     name, data = deploying.deploy(folder, _keys(key), trust_root)
     path = _write(folder / name, data)
     report = verify_release(folder, trust_root, this_device=True)
@@ -178,7 +184,7 @@ def _authority(canonical: bytes, trust_root: Path | None) -> Stamper | None:
     return stamp
 
 
-def _stamper(command: str) -> Stamper:
+def stamper(command: str) -> Stamper:
     """Timestamps from a program: request on its standard input, response on its standard output."""
 
     def stamp(imprint: bytes) -> bytes:

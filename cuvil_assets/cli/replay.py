@@ -6,7 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.stage import Json
@@ -15,29 +17,38 @@ from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.cli.run import target_of
 from cuvil_assets.cli.session import record_at, split_record
 from cuvil_assets.home import current_home
+from evidence.sessions import engine_places
 from evidence.sessions.engine_process import Program
 from evidence.sessions.record import INFERENCE, Record
 from evidence.sessions.replay import Replayed, Source, check_engine, replay_record
-from evidence.verifier.errors import VerificationFailed
+from evidence.verifier.errors import VerificationFailed, VerifierError
 from evidence.verifier.files import read_small
 
 _NPY_LIMIT = 1 << 32
+_SHOWN = 20
 
 
-def run(text: str, engine: Path, inputs: list[str], isa: str, threads: int | None, jobs: int, as_json: bool) -> int:
+def run(
+    text: str, engine: Path | None, inputs: list[str], isa: str, threads: int | None, jobs: int, as_json: bool
+) -> int:
     """Replay, print, return the exit code: 1 at a difference. ``VerificationFailed`` where one record was asked for."""
     archive, number = split_record(text)
-    program = program_of(engine)
     options = [*(["--isa", isa] if isa else []), *(["--threads", str(threads)] if threads is not None else [])]
     given = _given(inputs)
     records = archive.records()
     source = Source.of(current_home().root, archive, records)
-    described = program.describe()
+
+    @cache
+    def program(path: Path) -> tuple[Program, dict[str, Any]]:
+        found = program_of(path)
+        return found, found.describe()
 
     def replayed(record: Record) -> Replayed:
-        check_engine(record, described, engine)
+        path = engine or engine_places.find(current_home().root, _config_digest(record))
+        found, described = program(path)
+        check_engine(record, described, path)
         subject, files = source.files(record, given)
-        return replay_record(record, files, subject, program, options)
+        return replay_record(record, files, subject, found, options)
 
     if number is not None:
         record = record_at(archive, number)
@@ -57,6 +68,12 @@ def program_of(engine: Path) -> Program:
         programs = " or ".join(target.qemu_programs)
         raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; install {programs}")
     return Program(engine, tuple(prefix))
+
+
+def _config_digest(record: Record) -> str:
+    engine = record.fields["engine"]
+    assert isinstance(engine, dict)
+    return str(engine["config_digest"])
 
 
 def _one(outcome: Replayed, as_json: bool) -> int:
@@ -95,27 +112,33 @@ def _all(folder: Path, records: list[Record], replayed: object, jobs: int, as_js
     else:
         for item in different:
             print(f"record {item.index}: {item.difference}")
-        for index, error in refused:
-            print(f"record {index}: not replayed [{error.check}]: {error}")
+        for index, error in refused[:_SHOWN]:
+            print(f"record {index}: not replayed [{_name(error)}]: {error}")
+        if len(refused) > _SHOWN:
+            print(f"and {len(refused) - _SHOWN} more that were not replayed; --json has them all")
         print(
             f"{folder}: {len(records)} inferences, {equal} with the same bits, {len(different)} different, "
             f"{len(refused)} not replayed"
         )
-    return 1 if different or any(error.check != "session-erased" for _, error in refused) else 0
+    return 1 if different or any(_name(error) != "session-erased" for _, error in refused) else 0
+
+
+def _name(error: VerifierError) -> str:
+    return getattr(error, "check", "usage")
 
 
 def _progress(
     records: list[Record], replayed: object, jobs: int, as_json: bool
-) -> Iterator[tuple[Record, Replayed | VerificationFailed]]:
+) -> Iterator[tuple[Record, Replayed | VerifierError]]:
     """Outcomes in order, with a bar on a terminal and a line now and then elsewhere."""
     assert callable(replayed)
 
-    def attempt(record: Record) -> Replayed | VerificationFailed:
+    def attempt(record: Record) -> Replayed | VerifierError:
         try:
             outcome = replayed(record)
             assert isinstance(outcome, Replayed)
             return outcome
-        except VerificationFailed as error:
+        except VerifierError as error:
             return error
 
     began, terminal = time.perf_counter(), sys.stderr.isatty()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_kernels.errors import RefusedError, UsageError, VerificationFailed
-from compiler_kernels.policy import Policy, policy_from_json
-from compiler_kernels.policy.reproducibility import REBUILDS
 from compiler_kernels.stage import sha3_512_hex
 from cuvil_assets import audit
 from cuvil_assets.cli.bar import Bar
@@ -18,15 +14,13 @@ from cuvil_assets.cli.sbom import statement_of
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from cuvil_assets.inputs import MODEL_LIMIT, POLICY_LIMIT, read_file
+from cuvil_assets.reproduce import Wanted, rebuilds_of, reproduced
 from cuvil_assets.store import ContentStore
 from evidence.delivered import REPORT_SUFFIXES, REPRODUCE_LOG, REPRODUCE_SIGNED, Delivered
-from evidence.reproducibility.difference import Comparison, Difference
-from evidence.reproducibility.inputs import Recorded, recorded_build
+from evidence.reproducibility.difference import Difference
+from evidence.reproducibility.inputs import Recorded
 from evidence.reproducibility.launch import Rebuilt
-from evidence.reproducibility.plan import make_plan
 from evidence.reproducibility.report import Outcome
-from evidence.reproducibility.run import rebuild_all
-from evidence.reproducibility.second import SecondCompiler, compare_with_gcc
 from evidence.reproducibility.statement import signed_result
 from evidence.signing_keys import load_signing_keys
 from evidence.verifier.digests import digest_bytes, digest_file
@@ -82,10 +76,9 @@ def run(options: Options, as_json: bool) -> None:
 def _reproduced(options: Options, quiet: bool) -> Outcome:
     statement = statement_of(options.engine)
     store = ContentStore(current_home().store)
-    recorded = recorded_build(statement, store.find, given_sources(statement, options.model, options.policy))
-    policy = policy_of(statement, store.find)
-    section = policy.reproducibility if policy is not None else None
-    rebuilds = options.rebuilds if options.rebuilds is not None else section.rebuilds if section else REBUILDS
+    given = given_sources(statement, options.model, options.policy)
+    wanted = Wanted(options.rebuilds, options.seed, options.jobs, options.fresh_caches, given)
+    rebuilds = rebuilds_of(statement, store.find, wanted)
     for name, value, least, most in (
         ("--rebuilds", rebuilds, 1, MOST_REBUILDS),
         ("--fresh-caches", options.fresh_caches, 0, MOST_REBUILDS),
@@ -94,10 +87,7 @@ def _reproduced(options: Options, quiet: bool) -> Outcome:
         if not least <= value <= most:
             raise UsageError(f"{name} {value} is not between {least} and {most}")
     load_signing_keys(options.key or current_home().root)  # before the long work
-    if recorded.other_code and not quiet:
-        note(f"this is not the Cuvil that built the engine: stage {recorded.other_code[0]} has other code here")
-    plan = make_plan(rebuilds, options.seed, options.fresh_caches)
-    bar = None if quiet else Bar(len(plan), "rebuilds")
+    bar = None if quiet else Bar(rebuilds, "rebuilds")
     wrong = 0
 
     def step(done: int, rebuilt: Rebuilt, difference: Difference | None) -> None:
@@ -106,24 +96,25 @@ def _reproduced(options: Options, quiet: bool) -> Outcome:
         if bar is not None:
             bar.step(f"{wrong} differ" if wrong else "all equal")
 
-    jobs = options.jobs or min(4, len(os.sched_getaffinity(0)))
+    def started(recorded: Recorded) -> None:
+        if recorded.other_code and not quiet:
+            note(f"this is not the Cuvil that built the engine: stage {recorded.other_code[0]} has other code here")
+
+    delivered = Delivered(options.engine)
     try:
-        done = rebuild_all(recorded, plan, Comparison(recorded, store.find), jobs=jobs, step=step)
+        return reproduced(
+            statement,
+            store.find,
+            subject_of(options.engine.name, digest_file(options.engine)),
+            subject_of(delivered.proof_name, digest_bytes(delivered.proof())),
+            wanted,
+            started=started,
+            step=step,
+            remark=(lambda sentence: None) if quiet else note,
+        )
     finally:
         if bar is not None:
             bar.close()
-    proof = Delivered(options.engine).proof()
-    return Outcome(
-        recorded,
-        subject_of(Delivered(options.engine).proof_name, digest_bytes(proof)),
-        subject_of(options.engine.name, digest_file(options.engine)),
-        options.seed,
-        done.rebuilt,
-        done.differences,
-        _second(recorded, store.find, section is not None and "gcc" in section.compilers, quiet),
-        section.rebuilds if section is not None else 0,
-        section.compilers if section is not None else (),
-    )
 
 
 def given_sources(statement: Statement, model: Path | None, policy: Path | None) -> dict[str, tuple[str, bytes]]:
@@ -137,25 +128,6 @@ def given_sources(statement: Statement, model: Path | None, policy: Path | None)
     if policy is not None:
         given["policy.yaml"] = (str(policy), read_file(policy, "policy", "give the policy of the build", POLICY_LIMIT))
     return given
-
-
-def policy_of(statement: Statement, find: Callable[[str], bytes | None]) -> Policy | None:
-    """The policy of the build, or ``None`` where the store does not have it."""
-    data = find(statement.policy)
-    return None if data is None else policy_from_json(data)
-
-
-def _second(
-    recorded: Recorded, find: Callable[[str], bytes | None], demanded: bool, quiet: bool
-) -> SecondCompiler | None:
-    try:
-        return compare_with_gcc(recorded, find)
-    except UsageError as error:
-        if demanded:
-            raise
-        if not quiet:
-            note(f"no second compiler: {error}")
-        return None
 
 
 def _written(options: Options, outcome: Outcome) -> dict[str, Path]:

@@ -32,7 +32,13 @@ def target_of(engine: Path) -> Target:
 
 
 def run(
-    engine: Path, inputs: list[str], output_dir: Path, as_json: bool, threads: int | None = None, subject: str = ""
+    engine: Path,
+    inputs: list[str],
+    output_dir: Path,
+    as_json: bool,
+    threads: int | None = None,
+    subject: str = "",
+    coverage: Path | None = None,
 ) -> NoReturn:
     """Replace this process by the engine, so that its messages and exit code are the command's."""
     if subject:
@@ -48,6 +54,7 @@ def run(
         words += ["--input", text]
     words += ["--output-dir", str(output_dir)] + (["--json"] if as_json else [])
     words += [] if threads is None else ["--threads", str(threads)]
+    words += [] if coverage is None else ["--coverage", str(coverage)]
     sys.stdout.flush()
     try:
         os.execv(words[0], words)

@@ -10,6 +10,7 @@ from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.replay import program_of
 from cuvil_assets.home import current_home
 from evidence.audit_erase import Subject
+from evidence.sessions import engine_places as known_engines
 from evidence.sessions import inputs as kept
 from evidence.sessions.archive import Archive
 from evidence.sessions.record import INFERENCE
@@ -25,6 +26,7 @@ def run(
     threads: int | None,
     folder: Path,
     subject_name: str,
+    coverage: Path | None = None,
 ) -> int:
     """The engine's exit code, after it and this process said what the engine says.
 
@@ -33,6 +35,7 @@ def run(
     """
     program = program_of(engine)
     described = program.describe()
+    known_engines.remember(current_home().root, str(described["config_digest"]), engine)
     sessions = described.get("sessions")
     if not isinstance(sessions, dict):
         raise UsageError(
@@ -49,6 +52,7 @@ def run(
     words = [word for text in inputs for word in ("--input", text)]
     words += ["--output-dir", str(output_dir), "--session", str(folder)] + (["--json"] if as_json else [])
     words += [] if threads is None else ["--threads", str(threads)]
+    words += [] if coverage is None else ["--coverage", str(coverage)]
     before = len(archive.file.read()[0])
     code, out, said = program.infer([*words, *(["--kept"] if expected else [])], subject)
     sys.stderr.write(said)

@@ -12,6 +12,7 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Json
 from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
+from cuvil_assets.cli.release import stamper
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from evidence.keys import load_keys
@@ -92,6 +93,8 @@ def verify(folder: Path, trust_root: Path | None, against: Path | None, without_
         later = report.records - report.sealed
         after = f"; {later} came after it and rest on the chain alone" if later else ""
         print(f"sealed: {report.sealed}, last {report.last_seal} (the host's clock){after}")
+        if report.stamped:
+            print(f"timestamp: {report.stamped}, by an authority of the trust root")
     else:
         print("sealed: none; the chain alone shows changes within it, but not a rewritten or shortened archive")
     if report.kept:
@@ -103,14 +106,15 @@ def verify(folder: Path, trust_root: Path | None, against: Path | None, without_
     return 0
 
 
-def seal(folder: Path, trust_root: Path | None, as_json: bool) -> None:
+def seal(folder: Path, trust_root: Path | None, timestamp_command: str, as_json: bool) -> None:
     """Check, then sign the end."""
     archive = Archive(folder)
     archive.require()
     keys = load_keys(current_home().root)
     root = keys.trust_root if trust_root is None else load_trust_root(trust_root)
     _check(archive, root, None, False).raise_if_failed()
-    made = make_seal(archive, keys.signers, created_now(os.environ))
+    stamp = stamper(timestamp_command) if timestamp_command else None
+    made = make_seal(archive, keys.signers, created_now(os.environ), stamp)
     use: dict[str, Json] = {
         "keys": [key_id(item.spki) for item in keys.signers],
         "purpose": "session seal",

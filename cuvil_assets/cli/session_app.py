@@ -73,11 +73,23 @@ def verify(
     raise typer.Exit(command.verify(session, trust_root, against, without_inputs, json))
 
 
-def seal(session: ArchiveFolder, trust_root: TrustRoot = None, json: Json = False) -> None:
+def seal(
+    session: ArchiveFolder,
+    trust_root: TrustRoot = None,
+    timestamp_command: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND",
+            help="Reads an RFC 3161 request on standard input, writes the response.",
+            show_default=False,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
     """Check the archive and sign its end with this machine's keys."""
     from cuvil_assets.cli import session as command
 
-    command.seal(session, trust_root, json)
+    command.seal(session, trust_root, timestamp_command, json)
 
 
 def export(
@@ -97,8 +109,9 @@ def replay(
         typer.Argument(metavar="RECORD", help="A record, as in sessions:3, or a whole archive.", show_default=False),
     ],
     engine: Annotated[
-        Path, typer.Option(metavar="ENGINE", help="The engine, of any target of the same build.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(metavar="ENGINE", help="The engine; the one `cuvil run` used if absent.", show_default=False),
+    ] = None,
     input: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE.npy", help="An input that was not kept; may be repeated."),

@@ -13,6 +13,8 @@ from cuvil_assets import audit, chain
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.execution import Build
 from cuvil_assets.home import Home, current_home
+from cuvil_assets.nonconformities import listed
+from cuvil_assets.recertify import latest as latest_recertification
 from cuvil_assets.request import load_request
 from cuvil_assets.surveil import keep, latest, partitions_of, surveil
 from cuvil_assets.watch import load_watch
@@ -56,7 +58,15 @@ def status(as_json: bool) -> None:
     seen = latest(home)
     rows = [_row(home, partition, seen) for partition in partitions_of(home)]
     if as_json:
-        print_json({"surveillance": seen["at"] if seen else None, "partitions": [dict(row) for row in rows]})
+        again = latest_recertification(home)
+        print_json(
+            {
+                "surveillance": seen["at"] if seen else None,
+                "recertification": {key: again[key] for key in ("ended", "passed", "failed", "due")} if again else None,
+                "open_nonconformities": [item.id for item in listed(home) if item.open],
+                "partitions": [dict(row) for row in rows],
+            }
+        )
         return
     width = max((len(str(row["partition"])) for row in rows), default=9)
     print(f"{'partition':{width}}  {'engine':16}  {'equivalence':12}  surveillance")
@@ -65,6 +75,13 @@ def status(as_json: bool) -> None:
             f"{row['partition']:{width}}  {str(row['engine'])[:16]:16}  {row['equivalence']!s:12}  "
             f"{row['surveillance']}"
         )
+    again = latest_recertification(home)
+    if again is not None:
+        total = sum(int(str(again[key])) for key in ("passed", "failed", "due"))
+        print(f"{again['passed']} of {total} rebuilt and bit-equal at {again['ended']}")
+    withdrawn = [item.id for item in listed(home) if item.open]
+    if withdrawn:
+        print(f"withdrawn by open nonconformity records: {', '.join(withdrawn)}")
     good = sum(1 for row in rows if row["surveillance"] == "nothing found")
     print(f"{len(rows)} partitions; " + (f"{good} without findings at {seen['at']}" if seen else "run `cuvil surveil`"))
 
@@ -79,9 +96,9 @@ def _row(home: Home, partition: str, seen: dict[str, Json] | None) -> dict[str, 
     except (CuvilError, VerifierError) as error:
         row["equivalence"] = str(error)
     if seen is not None:
-        listed, findings = seen["partitions"], seen["findings"]
-        assert isinstance(listed, list) and isinstance(findings, list)
-        if partition in listed:
+        partitions, findings = seen["partitions"], seen["findings"]
+        assert isinstance(partitions, list) and isinstance(findings, list)
+        if partition in partitions:
             mine = [f for f in findings if isinstance(f, dict) and f["subject"] == partition]
             row["surveillance"] = ", ".join(sorted({f"{f['level']}: {f['check']}" for f in mine})) or "nothing found"
     return row

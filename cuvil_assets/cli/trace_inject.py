@@ -36,7 +36,8 @@ def _write(plans: list[Plan]) -> None:
     made: list[tuple[Path, Path]] = []
     try:
         for item in plans:
-            made.append((write_temporary(item.path, item.new, item.path.stat().st_mode & 0o7777), item.path))
+            path = item.path.resolve()  # behind a link the file changes, not the link
+            made.append((write_temporary(path, item.new, path.stat().st_mode & 0o7777), path))
         for temporary, path in made:
             temporary.replace(path)
             sync_folder(path.parent)

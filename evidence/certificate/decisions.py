@@ -22,13 +22,13 @@ CERTIFIED, DOUBTFUL, CHANGED = "certified", "not certified", "changed by roundin
 
 @dataclass(frozen=True)
 class Threshold:
-    """``output[index] >= value``; every element without index; ``value`` is the binary32 number next to it."""
+    """``output[index] >= value``; every element without index; ``value`` is the nearest binary64 number."""
 
     text: str
     output: str
     index: tuple[int, ...] | None
     operator: str
-    value: np.float32
+    value: float
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -37,8 +37,7 @@ def parse_threshold(text: str) -> Threshold:
     try:
         if match is None:
             raise ValueError
-        with np.errstate(over="ignore"):
-            value = np.float32(match[4])
+        value = float(match[4])
         index = None if match[2] is None else tuple(int(n) for n in match[2].split(","))
         if not np.isfinite(value):
             raise ValueError
@@ -83,7 +82,8 @@ def judge_threshold(ar: BallArithmetic, threshold: Threshold, engine: Array, exa
     margin = np.abs(wide - float(threshold.value))  # a difference of two binary32 numbers, rounded once for the reader
     count = int(np.count_nonzero(status == CERTIFIED))
     entry: dict[str, Json] = {
-        "threshold": threshold.text,
+        "kind": "threshold",
+        "name": threshold.text,
         "output": threshold.output,
         "value": float(threshold.value),
         "elements": int(status.size),
@@ -136,7 +136,8 @@ def judge_largest(ar: BallArithmetic, name: str, engine: Array, exact: Value) ->
     bound = raised(bounds[r, winner] + bounds[r, second])
     count = int(np.count_nonzero(status == CERTIFIED))
     entry: dict[str, Json] = {
-        "argmax": name,
+        "kind": "argmax",
+        "name": name,
         "output": name,
         "elements": int(status.size),
         "certified": count,

@@ -18,7 +18,7 @@ from evidence.certificate.products import PRODUCTS
 from evidence.certificate.recurrent import RECURRENT
 from evidence.certificate.selection import Value
 from evidence.reference.arithmetic import ARITHMETICS
-from evidence.reference.graph import RefGraph, RefNode
+from evidence.reference.graph import RefGraph, RefNode, type_name
 from evidence.reference.interpreter import OPERATORS, evaluate
 from evidence.reference.typed import from_bfloat16
 
@@ -31,6 +31,10 @@ MOVES: Final[dict[str, str | tuple[int, ...]]] = {
 }  # fmt: skip
 """Operators that copy elements, and the operands whose elements they copy."""
 _LOGIC: Final = {"logical_and", "logical_or", "logical_xor", "logical_not"}
+_INTEGERS: Final = frozenset(
+    "conv_integer matmul_integer matmul add sub mul neg min max relu reduce_sum reduce_max reduce_min cum_sum".split()
+)
+"""Operators that mean on integers what they mean on real numbers, while nothing wraps."""
 _ROUNDING: Final = {"floor": "floor", "ceil": "ceil", "round": "round"}
 CERTIFIED: Final = frozenset(
     {*MOVES, *OPERATIONS, *PRODUCTS, *ELEMENTARY, *RECURRENT, *_ROUNDING, "where", "max_pool", "global_max_pool",
@@ -47,6 +51,7 @@ class Evaluation:
     reasons: list[tuple[str, str]] = field(default_factory=list)
 
 
+@np.errstate(all="ignore")  # an overflow makes a radius infinite, a NaN too (``raised``)
 def evaluate_balls(
     graph: RefGraph,
     inputs: Mapping[str, Array],
@@ -61,18 +66,22 @@ def evaluate_balls(
     """
     ar, found = BallArithmetic(words), Evaluation()
     check_operators(graph)
-    values: dict[str, Value] = {t.id: _exact(ar, np.asarray(inputs[t.name])) for t in graph.inputs}
+    values: dict[str, Value] = {t.id: exact_value(ar, np.asarray(inputs[t.name])) for t in graph.inputs}
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
     outputs = {value_id for value_id, _ in graph.outputs}
     converted: dict[str, Value] = {}
+    types = {t.id: t.dtype for t in graph.inputs} | {k: type_name(w.dtype) for k, w in graph.weights.items()}
+    types |= {node.output: node.dtype for node in graph.nodes}
     for i, node in enumerate(graph.nodes):
         operands: list[Value | None] = []
         for name in node.inputs:
             if name and name not in values and name not in converted:
-                converted[name] = _exact(ar, graph.weights[name])
+                converted[name] = exact_value(ar, graph.weights[name])
             operands.append(None if not name else values[name] if name in values else converted[name])
         value = _with_infinity(graph, node, operands)
-        value = one(ar, node, operands) if value is None else value
+        value = (
+            one(ar, node, operands, types.get(node.inputs[0], "") if node.inputs else "") if value is None else value
+        )
         if value.shape != node.shape:
             raise AssertionError(f"{node.op}: shape {value.shape} instead of {node.shape}")
         _note(found, node, value, operands)
@@ -87,7 +96,7 @@ def evaluate_balls(
         if step is not None:
             step(i + 1, len(graph.nodes))
     for value_id in outputs:
-        found.values[value_id] = values[value_id] if value_id in values else _exact(ar, graph.weights[value_id])
+        found.values[value_id] = values[value_id] if value_id in values else exact_value(ar, graph.weights[value_id])
     return found
 
 
@@ -129,7 +138,7 @@ def _real(dtype: str) -> bool:
     return "float" in dtype
 
 
-def _exact(ar: BallArithmetic, value: Array) -> Value:
+def exact_value(ar: BallArithmetic, value: Array) -> Value:
     if value.dtype.kind == "V":
         value = from_bfloat16(value)
     return ar.number(value) if value.dtype.kind == "f" else value
@@ -139,8 +148,8 @@ def _ball(ar: BallArithmetic, value: Value | None) -> Ball | None:
     return value if value is None or isinstance(value, Ball) else ar.number(value)
 
 
-def one(ar: BallArithmetic, node: RefNode, operands: list[Value | None]) -> Value:
-    """One node's value."""
+def one(ar: BallArithmetic, node: RefNode, operands: list[Value | None], source: str = "float32") -> Value:
+    """One node's value; ``source`` is the element type of its first operand."""
     op = node.op
     real = _real(node.dtype)
     if not real and not any(isinstance(v, Ball) for v in operands):
@@ -159,7 +168,7 @@ def one(ar: BallArithmetic, node: RefNode, operands: list[Value | None]) -> Valu
     if op in _LOGIC:
         return _logic(ar, node, [b for b in balls if b is not None])
     if op == "cast":
-        return _cast(ar, node, balls[0], operands[0])
+        return _cast(ar, node, balls[0], source)
     if op == "quantize":
         return selection.quantize(ar, node, *balls[:2], *operands[2:3])  # type: ignore[arg-type]
     if op in _ROUNDING:
@@ -173,9 +182,22 @@ def one(ar: BallArithmetic, node: RefNode, operands: list[Value | None]) -> Valu
     if op in ELEMENTARY:
         return ELEMENTARY[op](ar, *balls)  # type: ignore[arg-type]
     table: dict[str, Callable[..., Any]] = {**OPERATIONS, **PRODUCTS, **RECURRENT}
-    if op not in table:  # an operator of integers that are in doubt
-        return selection.unknown(node.shape)
-    return table[op](ar, node, *balls)  # type: ignore[no-any-return]
+    if op not in table or (not real and op not in _INTEGERS):
+        return selection.unknown(node.shape)  # integers in doubt, in an operator that is not what it is on real numbers
+    value: Ball = table[op](ar, node, *balls)
+    return value if real else _unwrapped(value, node.dtype)
+
+
+def _unwrapped(value: Ball, dtype: str) -> Ball:
+    """Integers in doubt, unknown where they may have left their type and wrapped."""
+    if dtype == "bool":
+        return value
+    info = np.iinfo(dtype)
+    middle = fixed.to_float(value.centre)
+    # What wraps is a whole number beyond the type: at least 1 away from what is in it.
+    low, high = max(float(info.min), -(2.0**62)), min(float(info.max), 2.0**62)
+    inside = (middle - value.radius > low - 0.99) & (middle + value.radius < high + 0.99)
+    return Ball(value.centre, np.where(inside, value.radius, np.inf))
 
 
 def _logic(ar: BallArithmetic, node: RefNode, balls: list[Ball]) -> Value:
@@ -193,7 +215,7 @@ def _logic(ar: BallArithmetic, node: RefNode, balls: list[Ball]) -> Value:
     return selection.truth(value, np.logical_and.reduce([f == value for f in flips]))
 
 
-def _cast(ar: BallArithmetic, node: RefNode, x: Ball | None, raw: Value | None) -> Value:
+def _cast(ar: BallArithmetic, node: RefNode, x: Ball | None, source: str) -> Value:
     """Between floating-point types the exact cast is the identity: the engine's rounding counts as rounding."""
     assert x is not None
     to = str(node.attrs["to"])
@@ -202,6 +224,8 @@ def _cast(ar: BallArithmetic, node: RefNode, x: Ball | None, raw: Value | None) 
     if to == "bool":
         sign, sure = ar.order(x, ar.fraction(0))
         return selection.truth(sign != 0, sure)
+    if not _real(source) and not x.exact:
+        return _unwrapped(x, to)  # between integer types a cast wraps
     return selection.to_integer(ar, x, to, "trunc")
 
 

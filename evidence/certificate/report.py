@@ -9,11 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from compiler_kernels.errors import VerificationFailed
+from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.stage import Json, as_json, sha3_512_hex
 from evidence.certificate import fixed
 from evidence.certificate.ball import Ball, BallArithmetic, bound_of, distance
+from evidence.certificate.clinical import Judge
 from evidence.certificate.decisions import CERTIFIED, Threshold, judge_largest, judge_threshold, output_of
-from evidence.certificate.evaluate import Evaluation, evaluate_balls, recentred
+from evidence.certificate.evaluate import Evaluation, evaluate_balls, exact_value, recentred
 from evidence.certificate.fixed import Array, raised
 from evidence.certificate.selection import Value
 from evidence.reference.graph import RefGraph, RefNode
@@ -58,6 +60,7 @@ class Certificate:
         }
 
 
+@np.errstate(all="ignore")
 def certify(
     graph: RefGraph,
     inputs: Mapping[str, Array],
@@ -66,10 +69,12 @@ def certify(
     largest: Sequence[str] = (),
     layers: bool = False,
     step: Step | None = None,
+    logic: Logic | None = None,
 ) -> Certificate:
     """Bounds of ``engine`` (outputs by name, as the engine wrote them) against exact real arithmetic on ``graph``.
 
     ``layers`` also runs the reference for every intermediate tensor and requires its outputs to have the engine's bits.
+    ``logic``: the policy's decisions and guards are certified too.
     ``UsageError`` for a decision about an output or index that does not exist, ``UnsupportedError`` for an operator
     without certificate, ``VerificationFailed`` (check ``certificate-reference``) where reference and engine differ.
     """
@@ -83,6 +88,10 @@ def certify(
     bounds = {name: _bound(ar, value, engine[name]) for name, value in exact.items()}
     decisions = [judge_threshold(ar, t, engine[t.output], exact[t.output]) for t in thresholds]
     decisions += [judge_largest(ar, name, engine[name], exact[name]) for name in largest]
+    if logic is not None and logic.any():
+        numbers = {("outputs", n): v for n, v in engine.items()} | {("inputs", n): v for n, v in inputs.items()}
+        known: dict[tuple[str, str], Value] = {("inputs", n): exact_value(ar, v) for n, v in inputs.items()}
+        decisions += Judge(ar, logic, numbers, known | {("outputs", n): v for n, v in exact.items()}).entries()
     if layers:
         _forward(graph, inputs, actual, words, rows, tell)
     return Certificate(
@@ -174,7 +183,7 @@ def _output(name: str, engine: Array, exact: Value, bound: Array) -> dict[str, J
 def _layer(ar: BallArithmetic, node: RefNode, value: Ball, actual: Array) -> dict[str, Json]:
     """True error (up to the radius, given beside it) and bound of a tensor, both the largest over elements."""
     numbers = _numbers(actual)
-    error = distance(ar, Ball(value.centre, value.radius * 0.0), numbers)
+    error = distance(ar, Ball(value.centre, np.zeros(value.shape)), numbers)
     bound = distance(ar, value, numbers)
     known = np.isfinite(bound)
     return {

@@ -18,12 +18,8 @@ PRETENDED = {1: "a refusal", 2: "a difference in lockstep", 4: "a broken input g
 Made = tuple[dict[tuple[str, int], Array], int, str]
 
 
-def failing_worlds(
-    logic: Logic, guards: Mapping[str, Bounds], base: Mapping[tuple[str, int], Array] | None
-) -> Iterator[Made]:
-    """``(world, flags, purpose)`` made from a world without a failure; nothing if there is none."""
-    if base is None:
-        return
+def failing_worlds(logic: Logic, guards: Mapping[str, Bounds], base: Mapping[tuple[str, int], Array]) -> Iterator[Made]:
+    """``(world, flags, purpose)`` made from the world ``base``."""
     for flag, words in PRETENDED.items():
         yield dict(base), flag, words
     for tensor in logic.tensors:

@@ -13,15 +13,17 @@ from typing import Any, Final
 
 import z3
 
-from compiler_kernels.policy.logic_tree import Compare, Logic
+from compiler_kernels.policy.logic_tree import Compare, Logic, NamedGuard
+from compiler_kernels.targets.c.probes import has_own_fallback
 from evidence.coverage.cells import Array, Cells
 from evidence.coverage.evaluate import Evaluator, Verdict
 from evidence.coverage.failures import failing_worlds
 from evidence.coverage.flow import Flow, Traced
 from evidence.coverage.goals import Goal, boundary_goals, coverage_goals, reached
 from evidence.coverage.grids import Bounds
+from evidence.coverage.intervals import Intervals
 from evidence.coverage.mcdc import Record
-from evidence.coverage.numbers import Numbers, Term, rational
+from evidence.coverage.numbers import Divided, Numbers, Term, rational
 from evidence.coverage.relaxed import Relaxed
 
 TIMEOUT_MS: Final = 10_000
@@ -73,11 +75,50 @@ class Finder:
         for done, goal in enumerate(goals):
             progress(done, len(goals))
             self.pursue(goal)
-        base = next((v for v in self.found.vectors if self.evaluator.decide(v.world).failure is None), None)
-        for vector in failing_worlds(self.logic, self.guards, base.world if base else None):
+        for vector in failing_worlds(self.logic, self.guards, self.base()):
             self.add(Vector(*vector))
+        self.divide_by_zero()
         progress(len(goals), len(goals))
         return self.found
+
+    def base(self) -> WorldArrays:
+        """A world that goes as far as any: without a failure, else past the guards before the inference, else any."""
+        failures = {
+            self.evaluator.decide(v.world).failure: v.world for v in reversed(self.found.vectors) if not v.flags
+        }
+        early = {name.replace("safety_guard:", "", 1) for name in self.early}
+        late = [w for f, w in failures.items() if f is not None and f.removeprefix("safety_guard:") not in early]
+        anything = self.cells.world(dict.fromkeys(self.real.numbers.groups, 0.0), self.guards)
+        return failures.get(None) or next(iter(late), anything)
+
+    def divide_by_zero(self) -> None:
+        """A world in which a divisor is zero, so that a number is infinite or NaN, if there is one."""
+        numbers = Divided(self.logic, self.guards, self.cells)
+        side = _Side(self.logic, numbers, early=False)
+        for divisor in numbers.divisors:
+            if side.check([side.flow.entered, divisor == 0]) == z3.sat:
+                self.add(Vector(side.world(self.guards), 0, "a divisor is zero"))
+
+    def unreachable(self, failure: str) -> str | None:
+        """Why no inference can end with ``failure`` (``safety_guard:NAME``: a guard with its own fallback), if so."""
+        if failure.startswith("safety_guard"):
+            _, _, own = failure.partition(":")
+            guards = [g for g in self.logic.guards if (g.name == own if own else not self.own_fallback(g))]
+            goals = [Goal("outcome", f"safety_guard:{g.name}", value=False) for g in guards]
+            if all(goal in self.found.infeasible for goal in goals):
+                return "the guards it answers for are proved never to fail"
+        if failure == "not_a_number" and all(Intervals(self.logic, self.guards).finite(n) for n in self.evaluator.all):
+            return "every number is finite for all tensors within the guards (interval arithmetic)"
+        if failure in ("refusal", "lockstep", "output_guard") and self.never_entered():
+            return "the guards before the inference are proved to fail always"
+        return None
+
+    def never_entered(self) -> bool:
+        goals = [Goal("outcome", name, value=True) for name in self.early]
+        return any(goal in self.found.infeasible for goal in goals)
+
+    def own_fallback(self, guard: NamedGuard) -> bool:
+        return has_own_fallback(self.logic, guard)
 
     def relaxed(self, goal: Goal) -> _Side:
         node = self.nodes[goal.probe]
@@ -164,6 +205,7 @@ class _Side:
     def __init__(self, logic: Logic, numbers: Numbers, *, early: bool) -> None:
         self.numbers = numbers
         self.flow = Flow(logic, numbers, early=early)
+        self.apart: list[Term] = []
         self.switches: dict[tuple[Compare, int], Term] = {}
         self.solver = z3.Solver()
         self.model: Any = None
@@ -181,11 +223,12 @@ class _Side:
         self.said = len(self.numbers.facts)
         self.solver.add(*facts)
         for condition, widths in self.numbers.margins.items():
-            for width, (above, below) in enumerate(widths):
+            for width, apart in enumerate(widths):
                 if (condition, width) not in self.switches:
                     switch = z3.Bool(f"margin.{len(self.switches)}")
                     self.switches[condition, width] = switch
-                    self.solver.add(z3.Implies(switch, z3.Or(above, below)))
+                    self.apart.append(z3.Implies(switch, apart))
+                    self.solver.add(self.apart[-1])
 
     def check(self, wanted: list[Term], width: int = NONE, exempt: Iterable[Compare] = ()) -> Any:
         left = set(exempt)
@@ -243,10 +286,11 @@ class _Side:
         traced = self.flow.traced[goal.probe]
         terms = [traced.reached, traced.outcome, *traced.values, *traced.evaluated]
         if self.second_of != self.said:
-            variables = _variables([*self.numbers.facts, *terms])
+            shared = {str(s) for s in self.switches.values()}
+            variables = [v for v in _variables([*self.numbers.facts, *self.apart, *terms]) if str(v) not in shared]
             self.second = [(v, z3.Const(f"{v}'", v.sort())) for v in variables]
             self.second_of = self.said
-            self.copies = [z3.substitute(f, *self.second) for f in self.numbers.facts]
+            self.copies = [z3.substitute(f, *self.second) for f in (*self.numbers.facts, *self.apart)]
         known = {str(a) for a, _ in self.second}
         self.second += [(v, z3.Const(f"{v}'", v.sort())) for v in _variables(terms) if str(v) not in known]
         other = Traced(

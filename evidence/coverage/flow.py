@@ -36,6 +36,8 @@ class Flow:
         for guard in logic.guards:
             if guard.before:
                 reached = z3.And(reached, self.trace(nodes, f"safety_guard:{guard.name}", guard.require, reached))
+        self.entered = reached
+        """That no guard before the inference fails."""
         if not early:
             for quantity in logic.quantities:
                 numbers.number(quantity.value)

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
 from compiler_kernels.policy.logic_tree import Tensor
+from compiler_kernels.policy.schema import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,14 @@ class Grid:
 
 
 _LARGEST_BFLOAT16: Final = float(np.uint32(0x7F7F0000).view(np.float32))
+
+
+def policy_bounds(policy: Policy) -> dict[str, Bounds]:
+    """The guards of inputs and outputs by name."""
+    return {
+        name: Bounds(guard.finite, *(guard.range or (-math.inf, math.inf)))
+        for name, guard in [*policy.inputs.items(), *policy.outputs.items()]
+    }
 
 
 def element_bounds(tensor: Tensor, guards: Mapping[str, Bounds]) -> tuple[float, float]:

@@ -72,8 +72,8 @@ class Numbers:
         self.thresholds = {t.name: t.value for t in logic.thresholds}
         self.quantities = {q.name: q.value for q in logic.quantities}
         self.facts: list[Term] = []
-        self.margins: dict[Compare, list[tuple[Term, Term]]] = {}
-        """By comparison of rounded numbers: ``(true side, false side)`` kept apart by a margin, wide and narrow."""
+        self.margins: dict[Compare, list[Term]] = {}
+        """By comparison of rounded numbers: that its sides are a margin apart, a wide and a narrow one."""
         self.memo: dict[Numeric | Compare, Term] = {}
         self.groups: dict[Group, Term] = {}
         self.gaps: dict[int, Term] = {}
@@ -208,21 +208,16 @@ class Numbers:
                 )
             return self.on_grid(sign, grid, limit)(self.number(left))
         a, b = self.number(left), self.number(right)
-        scale = Fraction(max(1.0, abs(limit or 0.0)))
-        self.margins[condition] = [self.apart(sign, a - b, scale / 2**bits) for bits in (12, 20)]
+        if left != right:
+            scale = Fraction(max(1.0, abs(limit or 0.0)))
+            same = grid is not None and self.grid(right) is not None  # two elements that are equal stay so
+            self.margins[condition] = [self.apart(sign, a - b, scale / 2**bits, same) for bits in (12, 20)]
         return compared(sign, a, b)
 
-    def apart(self, sign: Sign, difference: Term, margin: Fraction) -> tuple[Term, Term]:
-        """The comparison's true side and false side, with ``difference`` at least ``margin`` from zero."""
-        above, below = difference >= rational(margin), difference <= rational(-margin)
-        match sign:
-            case ">" | ">=":
-                return above, below
-            case "<" | "<=":
-                return below, above
-            case "==":
-                return difference == 0, z3.Or(above, below)
-        return z3.Or(above, below), difference == 0
+    def apart(self, sign: Sign, difference: Term, margin: Fraction, same: bool) -> Term:
+        """The two sides of a comparison at least ``margin`` apart, or equal where that is wanted or ``same``."""
+        wanted = [difference >= rational(margin), difference <= rational(-margin)]
+        return z3.Or(*wanted, difference == 0) if same or sign in ("==", "!=") else z3.Or(wanted)
 
     def comparison(self, sign: Sign, grid: Grid, bound: Numeric) -> Callable[[Term], Term]:
         """``element SIGN bound`` for elements on ``grid``."""
@@ -292,6 +287,20 @@ class Numbers:
             case Count(_, _, _, True):
                 return value
         return None
+
+
+class Divided(Numbers):
+    """Numbers whose quotients may be anything: ``divisors`` are the divisors, to be made zero."""
+
+    def __init__(self, logic: Logic, guards: Mapping[str, Bounds], cells: Cells) -> None:
+        self.divisors: list[Term] = []
+        super().__init__(logic, guards, cells)
+
+    def arithmetic(self, sign: str, left: Term, right: Term) -> Term:
+        if sign != "/":
+            return super().arithmetic(sign, left, right)
+        self.divisors.append(right)
+        return self.variable("quotient")
 
 
 class _Fractions:

@@ -104,20 +104,48 @@ class Relaxed(Numbers):
         slack = rational(HALF_UNIT * n * 2) * size + rational(SMALLEST * n)
         self.facts += [made >= lower - slack, made <= upper + slack]
         self.sums[region] = made, slack
-        for area in self.areas.get(region, []):
-            self.weighed(region, area)
+        for other, areas in self.areas.items():
+            for area in areas:
+                self.weighed(region, other, area)
+        for other, known in self.ranks.items():
+            for rank, value in list(known.items()):
+                self.shared_sum(region, other, rank, value)
         return made
 
-    def weighed(self, region: Region, area: tuple[Term, Term, Term]) -> None:
-        """How many elements are beyond a constant border bounds their sum."""
-        (border, above, from_), (made, slack), n = area, self.sums[region], region.count()
-        low, high = (rational(b) for b in self.extent(region.tensor, 0))
-        if z3.is_rational_value(border):
-            for beyond in (above, from_):
-                self.facts += [
-                    made >= border * beyond + low * (n - beyond) - slack,
-                    made <= high * beyond + border * (n - beyond) + slack,
-                ]
+    def shared_sum(self, region: Region, other: Region, rank: int, value: Term) -> None:
+        """An element of ``rank`` of a region that shares some bounds the sum of ``region``."""
+        if region == other or region.tensor != other.tensor or not self.large(region):
+            return
+        (made, slack), n = self.sums[region], region.count()
+        least, most = self.ranked(region, 1), self.ranked(region, n)
+        shared = self.shared(region, other)
+        below, above = shared - other.count() + rank, shared - (rank - 1)
+        if below > 0:
+            self.facts.append(made <= below * value + (n - below) * most + slack)
+        if above > 0:
+            self.facts.append(made >= above * value + (n - above) * least - slack)
+
+    def shared(self, region: Region, other: Region) -> int:
+        """How many elements the two regions share."""
+        return int(np.intersect1d(self.places(region), self.places(other), assume_unique=True).size)
+
+    def weighed(self, region: Region, other: Region, area: tuple[Term, Term, Term]) -> None:
+        """How many elements of a region are beyond a constant border bounds the sum of one it shares elements with."""
+        border, above, from_ = area
+        (made, slack), n = self.sums[region], region.count()
+        low, high = self.extent(region.tensor, 0)
+        limit = border.as_fraction() if z3.is_rational_value(border) else None
+        if region.tensor != other.tensor or limit is None or not low <= limit <= high:
+            return
+        shared = self.shared(region, other)
+        low, high = rational(low), rational(high)
+        for beyond in (above, from_):
+            least = beyond - (other.count() - shared)
+            most = shared - beyond
+            self.facts += [
+                made >= low * n + (border - low) * least - slack,
+                made <= high * n - (high - border) * most + slack,
+            ]
 
     def ranked(self, region: Region, rank: int) -> Term:
         if not self.large(region):
@@ -128,6 +156,8 @@ class Relaxed(Numbers):
             low, high = self.extent(region.tensor, 0)
             self.facts += [made >= rational(low), made <= rational(high)]
             self.overlaps(region, rank, made)
+            for other in self.sums:
+                self.shared_sum(other, region, rank, made)
             for other, areas in self.areas.items():
                 for area in areas:
                     self.linked(region, rank, made, other, area)
@@ -143,7 +173,7 @@ class Relaxed(Numbers):
         ]
         for other, known in self.ranks.items():
             if other.tensor == region.tensor:
-                shared = np.intersect1d(ours, self.places(other), assume_unique=True).size
+                shared = self.shared(region, other)
                 others += [(other.count(), shared, r, v) for r, v in known.items() if v is not made]
         for size, shared, other_rank, value in others:
             # shared - (s - 1) of the shared elements at least are not below rank s of one region, so rank
@@ -172,13 +202,13 @@ class Relaxed(Numbers):
         self.areas.setdefault(region, [])
         for other_region, areas in self.areas.items():
             if other_region.tensor == region.tensor:
-                shared = np.intersect1d(self.places(region), self.places(other_region), assume_unique=True).size
+                shared = self.shared(region, other_region)
                 for other in areas:
                     self.nested((border, above, from_), other, other_region.count() - shared)
                     self.nested(other, (border, above, from_), n - shared)
         self.areas[region].append((border, above, from_))
-        if region in self.sums:
-            self.weighed(region, self.areas[region][-1])
+        for other_region in self.sums:
+            self.weighed(other_region, region, (border, above, from_))
         self.ranked(region, 1), self.ranked(region, n)
         for other_region, ranks in self.ranks.items():
             for rank, value in ranks.items():
@@ -212,7 +242,7 @@ class Relaxed(Numbers):
             enough = n - rank + 1
             self.facts += [(value > border) == (above >= enough), (value >= border) == (from_ >= enough)]
         elif ranked.tensor == counted.tensor:
-            shared = np.intersect1d(self.places(ranked), self.places(counted), assume_unique=True).size
+            shared = self.shared(ranked, counted)
             high, low = shared - (rank - 1), shared - n + rank
             if high > 0:
                 self.facts += [z3.Implies(value > border, above >= high), z3.Implies(value >= border, from_ >= high)]

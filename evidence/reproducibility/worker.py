@@ -94,6 +94,12 @@ def observed() -> dict[str, Any]:
     }
 
 
+def _cpu_seconds() -> float:
+    """Of this process and the children it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def rebuild(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     """Run the stages; the result as JSON. A stage that refuses ends it, with its sentence under ``error``."""
     from compiler_kernels.errors import CuvilError
@@ -112,6 +118,7 @@ def rebuild(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"stages": stages, "error": None}
     every = {stage.name: stage for stage in (*COMPILE_STAGES, BUDGET, EQUIVALENCE)}
     for stage in (every[name] for name in task["stages"]):
+        began = (time.perf_counter(), _cpu_seconds())
         try:
             made = stage.execute(known, task["config"])
         except CuvilError as error:
@@ -124,6 +131,8 @@ def rebuild(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
                 "code_version": made.code_version,
                 "artifacts": {item.name: item.sha3_512 for item in made.artifacts},
                 "facts": record.to_json()["facts"],
+                "wall_seconds": round(time.perf_counter() - began[0], 3),
+                "cpu_seconds": round(_cpu_seconds() - began[1], 3),
             }
         )
         for item in made.artifacts:

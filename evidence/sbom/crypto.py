@@ -49,6 +49,12 @@ _ALGORITHMS: dict[str, tuple[str, str, str, dict[str, Json]]] = {
         "2.16.840.1.101.3.4.2.10",
         {"primitive": "hash", "parameterSetIdentifier": "512", "cryptoFunctions": ["digest"]},
     ),
+    "shake256": (
+        "SHAKE256",
+        "Digest of pieces of inputs and outputs in the engine's records of inferences (FIPS 202).",
+        "2.16.840.1.101.3.4.2.12",
+        {"primitive": "xof", "parameterSetIdentifier": "256", "cryptoFunctions": ["digest"]},
+    ),
     "ml-dsa-65": (
         "ML-DSA-65",
         "Further signature of proofs (FIPS 204).",
@@ -60,9 +66,9 @@ _USES = {"sm2-sm3": ("sm3",), "ecdsa-p384-sha384": ("sha-384",)}
 ALWAYS = ("sm2-sm3", "ecdsa-p384-sha384", "sha-256", "sha3-512")
 
 
-def crypto_parts(signatures: Iterable[str] = ()) -> list[Part]:
-    """The algorithms of every build, and further signature algorithms by name (``ml-dsa-65``)."""
-    names = dict.fromkeys([*ALWAYS, *(name for name in signatures if name in _ALGORITHMS)])
+def crypto_parts(further: Iterable[str] = ()) -> list[Part]:
+    """The algorithms of every build, and further ones by name (``ml-dsa-65``, ``shake256``)."""
+    names = dict.fromkeys([*ALWAYS, *(name for name in further if name in _ALGORITHMS)])
     names.update(dict.fromkeys(other for name in list(names) for other in _USES.get(name, ())))
     return [
         Part(

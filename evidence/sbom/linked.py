@@ -30,6 +30,9 @@ MERGED = "Constants of several objects that the linker merged, and its own table
 _INCLUDE = re.compile(r'^\s*(?:#\s*include|\.incbin)\s+"([^"]+)"', re.MULTILINE)
 
 
+_PROVIDES = {"cuvil_sha3.c": ("crypto:sha3-512",), "cuvil_digest.c": ("crypto:shake256",)}
+
+
 @dataclass(frozen=True)
 class Library:
     """What is said about a library of others; the version with its source."""
@@ -227,7 +230,7 @@ def _files(listed: Mapping[str, Any], files: Mapping[str, bytes], objects: list[
             digests=digest_bytes(data),
             properties={"cuvil:role": "runtime source" if name in runtime_sources() else "generated from the model"},
             needs=tuple(f"file:{other}" for other in needs),
-            provides=("crypto:sha3-512",) if name == "cuvil_sha3.c" else (),
+            provides=_PROVIDES.get(name, ()),
         )
         waiting += needs
     return [found[name] for name in sorted(found)]

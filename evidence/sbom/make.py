@@ -71,7 +71,7 @@ def make_sbom(statement: Statement, find: Find, *, signatures: Iterable[str] = (
     parts = [
         *_linked(chain, find),
         *model_parts(chain, policy),
-        *crypto_parts(signatures),
+        *crypto_parts([*signatures, *(["shake256"] if policy.audit and policy.audit.sessions else [])]),
         *environment_parts(),
     ]
     section = policy.sbom

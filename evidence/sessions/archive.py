@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from evidence.audit_store import LineFile, sync_folder
-from evidence.sessions.record import FORMAT, LONGEST_LINE, Record, encode_record, leaf_of, read_record
+from evidence.audit_store import LineFile, make_folder, sync_folder
+from evidence.sessions.record import LONGEST_LINE, REPAIR, Record, encode_record, read_record
 from evidence.verifier.audit import NO_LEAF, read_token
 from evidence.verifier.canonical import Json, MalformedError, canonical_bytes, expect_object, strict_json
 from evidence.verifier.errors import UsageError, VerificationFailed
@@ -59,33 +60,41 @@ class Archive:
     def append(self, kind: str, fields: Mapping[str, Json]) -> Record:
         """Append a record of the host's; durable when this returns.
 
-        ``UsageError`` when the file cannot be written or its end is no record (`cuvil session verify` says more).
+        What a crash left behind the last record is replaced by a record of that, as an engine does. ``UsageError`` when
+        the file cannot be written or its end is no record (`cuvil session verify` says more).
         """
-        self.require()
         with self._locked() as descriptor:
             end, rest = self._end(descriptor)
-            if rest:
-                raise UsageError(
-                    f"{self.file.path}: the last record is incomplete ({len(rest)} bytes); the next inference into "
-                    "this archive repairs that and records it; then try again"
-                )
             before = None
             if end:
                 try:
                     before = read_record(end)
                 except MalformedError as error:
                     raise UsageError(f"{self.file.path}: its last line {error}; keep the file as evidence") from None
-            index, previous = (0, NO_LEAF) if before is None else (before.index + 1, before.leaf)
-            line = encode_record(index, kind, previous, fields)
-            size = os.fstat(descriptor).st_size
-            try:
-                done = 0
-                while done < len(line) + 1:
-                    done += os.pwrite(descriptor, (line + b"\n")[done:], size + done)
-                os.fsync(descriptor)
-            except OSError as error:
+            size = os.fstat(descriptor).st_size - len(rest)
+            if rest:
+                dropped: dict[str, Json] = {
+                    "dropped_bytes": len(rest),
+                    "dropped_sha3_512": hashlib.sha3_512(rest).hexdigest(),
+                }
+                before = self._write(descriptor, size, before, REPAIR, dropped)
+                size += len(encode_record(before.index, REPAIR, before.previous, dropped)) + 1
                 os.ftruncate(descriptor, size)
-                raise UsageError(f"{self.file.path}: cannot be written ({error.strerror}); free space there") from None
+            return self._write(descriptor, size, before, kind, fields)
+
+    def _write(
+        self, descriptor: int, size: int, before: Record | None, kind: str, fields: Mapping[str, Json]
+    ) -> Record:
+        index, previous = (0, NO_LEAF) if before is None else (before.index + 1, before.leaf)
+        line = encode_record(index, kind, previous, fields)
+        done = 0
+        try:
+            while done < len(line) + 1:
+                done += os.pwrite(descriptor, (line + b"\n")[done:], size + done)
+            os.fsync(descriptor)
+        except OSError as error:
+            os.ftruncate(descriptor, size)
+            raise UsageError(f"{self.file.path}: cannot be written ({error.strerror}); free space there") from None
         return read_record(line)
 
     def identity(self, create: bool = False) -> str:
@@ -97,7 +106,7 @@ class Archive:
         if create and not path.exists():
             document: dict[str, Json] = {"format": ARCHIVE_FORMAT, "id": secrets.token_hex(16)}
             try:
-                self.folder.mkdir(mode=0o700, exist_ok=True)
+                make_folder(self.folder)
                 write_new(path, canonical_bytes(document) + b"\n", 0o644)
                 sync_folder(self.folder)
             except FileExistsError:
@@ -120,7 +129,8 @@ class Archive:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         try:
-            descriptor = os.open(self.file.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            make_folder(self.folder)
+            descriptor = os.open(self.file.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UsageError(f"{self.file.path}: cannot be opened ({error.strerror}); check its owner") from None
         try:
@@ -135,6 +145,3 @@ class Archive:
         length = min(size, 2 * LONGEST_LINE)
         *lines, rest = os.pread(descriptor, length, size - length).split(b"\n")
         return (lines[-1] if lines else b""), rest
-
-
-__all__ = ["FORMAT", "Archive", "leaf_of"]

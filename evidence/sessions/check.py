@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from evidence.sessions.archive import Archive
 from evidence.sessions.record import ERASURE, INFERENCE, REPAIR, Record, leaf_of, read_record
-from evidence.sessions.seal import Seal, check_seal
+from evidence.sessions.seal import Seal, check_seal, check_stamp
 from evidence.verifier.audit import NO_LEAF
 from evidence.verifier.canonical import Json, MalformedError
 from evidence.verifier.errors import VerificationFailed
@@ -21,7 +22,8 @@ InputCheck = Callable[[Record], str]
 class SessionReport:
     """What a check found. ``check`` is empty when all holds; else its stable name, with the record if one is known.
 
-    ``sealed`` records lie under the last seal; later ones rest on the chain alone.
+    ``sealed`` records lie under the last seal; later ones rest on the chain alone. ``stamped``: the last time that an
+    authority of the trust root confirmed (RFC 3161), or nothing.
     """
 
     records: int
@@ -29,6 +31,7 @@ class SessionReport:
     seals: int
     sealed: int
     last_seal: str
+    stamped: str
     kept: int
     erased: int
     repairs: tuple[int, ...]
@@ -49,6 +52,7 @@ class SessionReport:
             "seals": self.seals,
             "sealed_records": self.sealed,
             "last_seal": self.last_seal or None,
+            "last_timestamp": self.stamped or None,
             "kept_inputs": self.kept,
             "erased_subjects": self.erased,
             "repairs": list[Json](self.repairs),
@@ -83,6 +87,7 @@ def check_archive(
     lines, rest = archive.lines()
     records: list[Record] = []
     seals: list[Seal] = []
+    stamps: list[datetime] = []
     kept = 0
     bad: _Bad | None = None
     try:
@@ -92,7 +97,7 @@ def check_archive(
             except MalformedError as error:
                 raise _Bad("session-record", number, f"record {number} {error}: it was changed") from None
         _check_chain(records)
-        _check_seals(archive, records, root, against, seals)
+        _check_seals(archive, records, root, against, seals, stamps)
         if rest:
             raise _Bad(
                 "session-torn",
@@ -109,6 +114,7 @@ def check_archive(
         len(seals),
         max((seal.count for seal in seals), default=0),
         seals[-1].time if seals else "",
+        f"{stamps[-1]:%Y-%m-%dT%H:%M:%SZ}" if stamps else "",
         kept,
         len(_erased(records)),
         tuple(item.index for item in records if item.kind == REPAIR),
@@ -149,7 +155,12 @@ def _check_chain(records: Sequence[Record]) -> None:
 
 
 def _check_seals(
-    archive: Archive, records: Sequence[Record], root: TrustRoot | None, against: bytes | None, seals: list[Seal]
+    archive: Archive,
+    records: Sequence[Record],
+    root: TrustRoot | None,
+    against: bytes | None,
+    seals: list[Seal],
+    stamps: list[datetime],
 ) -> None:
     lines, rest = archive.seals.read()
     if rest:
@@ -168,6 +179,8 @@ def _check_seals(
             )
         _covers(seal, records, f"seal {number}")
         seals.append(seal)
+        stamp = _stamp(line, root, f"seal {number}")
+        stamps += [stamp] if stamp else []
         previous, covered = leaf_of(line), seal.count
     if against is not None:
         line = against.rstrip(b"\n")
@@ -183,6 +196,13 @@ def _check_seals(
 def _read(line: bytes, root: TrustRoot, what: str) -> Seal:
     try:
         return check_seal(line, root)
+    except MalformedError as error:
+        raise _Bad("session-seal", None, f"{what} {error}") from None
+
+
+def _stamp(line: bytes, root: TrustRoot, what: str) -> datetime | None:
+    try:
+        return check_stamp(line, root)
     except MalformedError as error:
         raise _Bad("session-seal", None, f"{what} {error}") from None
 

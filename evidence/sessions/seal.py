@@ -6,8 +6,9 @@ which the host signed: the only time in an archive, and the host's statement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from evidence.audit_store import locked
 from evidence.sessions.archive import Archive
@@ -16,8 +17,10 @@ from evidence.verifier.audit import NO_LEAF, check_signatures, encode_line
 from evidence.verifier.canonical import MalformedError, canonical_bytes, expect_hex, expect_object, expect_text
 from evidence.verifier.canonical import strict_json as parse
 from evidence.verifier.dsse import Envelope, Signature, read_envelope
-from evidence.verifier.errors import UsageError
+from evidence.verifier.errors import CertificateFailure, UsageError
+from evidence.verifier.signers import Material, read_material
 from evidence.verifier.signing import Signer, key_id
+from evidence.verifier.timestamp import imprint_of, read_timestamp
 from evidence.verifier.trust import TrustRoot
 
 SEAL_FORMAT = "cuvil-session-seal/1"
@@ -51,8 +54,11 @@ class Seal:
 def read_seal(line: bytes) -> tuple[Seal, Envelope]:
     """Read one line of ``seals.jsonl`` strictly; its signatures are not checked yet. ``MalformedError`` otherwise."""
     envelope = read_envelope(line)
-    if encode_line(envelope) != line + b"\n" or envelope.verification_material is not None:
+    if encode_line(envelope) != line + b"\n":
         raise MalformedError("is not in its RFC 8785 form")
+    material = read_material(envelope.verification_material)
+    if material.certificates or material.crls or len(material.timestamps) > 1:
+        raise MalformedError("carries more than one timestamp")
     if envelope.payload_type != SEAL_TYPE:
         raise MalformedError("is no seal of a session archive")
     item = expect_object(parse(envelope.payload), "it", ("format", "count", "head", "previous", "time", "time_source"))
@@ -78,8 +84,26 @@ def check_seal(line: bytes, root: TrustRoot) -> Seal:
     return seal
 
 
-def make_seal(archive: Archive, signers: Sequence[Signer], time: tuple[str, str]) -> Seal:
+def check_stamp(line: bytes, root: TrustRoot) -> datetime | None:
+    """When an authority of ``root`` stamped the signatures of the seal in ``line``; ``None`` where no one did, or where
+    ``root`` names no authority. ``MalformedError`` when the timestamp does not hold."""
+    envelope = read_seal(line)[1]
+    tokens = read_material(envelope.verification_material).timestamps
+    if not tokens or not root.tsa_roots:
+        return None
+    try:
+        imprint = imprint_of(item.value for item in envelope.signatures)
+        return read_timestamp(tokens[0], imprint, root.tsa_roots, crls=root.crls).gen_time
+    except CertificateFailure as error:
+        raise MalformedError(f"carries a timestamp that does not hold: {error}") from None
+
+
+def make_seal(
+    archive: Archive, signers: Sequence[Signer], time: tuple[str, str], stamp: Callable[[bytes], bytes] | None = None
+) -> Seal:
     """Sign the present head; the caller has checked the archive. ``time``: RFC 3339 text and where it comes from.
+
+    ``stamp``: from an imprint (SHA-512, 64 bytes) over the signatures to an RFC 3161 token (DER), kept with the seal.
 
     ``UsageError`` for an archive without records, or one whose last seal already covers all of them.
     """
@@ -94,5 +118,7 @@ def make_seal(archive: Archive, signers: Sequence[Signer], time: tuple[str, str]
         seal = Seal(len(lines), leaf_of(lines[-1]), previous, *time)
         bare = Envelope(SEAL_TYPE, seal.encode(), ())
         signatures = tuple(Signature(key_id(item.spki), item.sign(bare.signed_bytes)) for item in signers)
-        archive.seals.append(encode_line(Envelope(SEAL_TYPE, bare.payload, signatures))[:-1])
+        tokens = (stamp(imprint_of(item.value for item in signatures)),) if stamp else ()
+        material = Material(timestamps=tokens).to_json()
+        archive.seals.append(encode_line(Envelope(SEAL_TYPE, bare.payload, signatures, material))[:-1])
     return seal

@@ -7,6 +7,7 @@ import copy
 import io
 import re
 import tokenize
+import warnings
 from dataclasses import dataclass
 
 from evidence.tracing.scopes import Scopes
@@ -39,6 +40,13 @@ class Text:
     def column(self, line: int, offset: int) -> int:
         """Characters before the UTF-8 ``offset`` that a node states, in ``line`` (from 1)."""
         return len(self.lines[line - 1].encode("utf-8", "surrogatepass")[:offset].decode("utf-8", "surrogatepass"))
+
+
+def parsed(text: str) -> ast.Module:
+    """The syntax tree of ``text``, whatever Python has to remark about its style; ``SyntaxError`` as ``ast.parse``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
 
 
 def edited(text: str, tree: ast.Module, found: Found, strict: bool) -> str:
@@ -149,7 +157,7 @@ def _check(tree: ast.Module, result: str, name: str, new: bool, added: int) -> N
     """The result, less the additions, is the same program; else ``Unplaced``, and nothing is written."""
     remedy = "write each call on lines of its own"
     try:
-        made = ast.parse(result)
+        made = parsed(result)
     except SyntaxError as error:
         raise Unplaced(error.lineno or 1, f"an edit would break the program here: {remedy}") from None
     before, after = _Bare(name), _Bare(name)

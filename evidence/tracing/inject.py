@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import io
 import os
 import tokenize
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.tracing.edit import Text, Unplaced, edited
+from evidence.tracing.edit import Text, Unplaced, edited, parsed
 from evidence.tracing.sites import READERS, Found, Said, find_sites
 from evidence.verifier.errors import UsageError
 from evidence.verifier.files import read_small
@@ -72,9 +70,7 @@ def plan_file(path: Path, strict: bool = False) -> Plan:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         text = data.decode(encoding)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what the compiler thinks of the user's style
-            tree = ast.parse(text)
+        tree = parsed(text)
     except SyntaxError as error:
         place = f", line {error.lineno}" if error.lineno else ""
         raise UsageError(f"{path}{place}: is no Python that this interpreter reads ({error.msg}); correct it") from None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHECKPOINT_TYPE = "application/vnd.cuvil.checkpoint"
 ENTRY_FORMAT = "cuvil-log-entry/1"
 PROOF_FORMAT = "cuvil-log-proof/1"
-BUILD, RELEASE = "build", "release"
+BUILD, RELEASE, WITHDRAWAL = "build", "release", "withdrawal"
 _ENTRY = ("format", "kind", "model_version", "engine", "statement")
 _PROOF = ("format", "checkpoint", "leaf_index", "leaf", "path")
 

@@ -37,6 +37,7 @@ _RESULT: Final = (
     "_summary",
     "_elements",
     "_total",
+    "_totalMethod",  # no parameter of FHIR: fhirpy sends it when it counts
     "_cursor",
     "_format",
     "_pretty",
@@ -126,7 +127,7 @@ def read_query(kind: str, pairs: Sequence[tuple[str, str]], *, lenient: bool = F
         tuple(_revinclude(kind, text) for text in many["_revinclude"]),
         _summary(result.get("_summary", "")),
         tuple(filter(None, result.get("_elements", "").split(","))),
-        _total(result.get("_total", "")),
+        _total(result.get("_total", "")) or "_totalMethod" in result,
         read_cursor(result["_cursor"]) if "_cursor" in result else (),
     )
 

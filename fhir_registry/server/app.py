@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -22,6 +24,7 @@ from fhir_registry.server.http import (
     read_body,
     send_response,
 )
+from fhir_registry.server.operations import model_resource, verify
 from fhir_registry.server.service import InvalidResourceError, Service
 from fhir_registry.server.transaction import process
 
@@ -34,7 +37,10 @@ RELEASED: Final = "2026-12-01"
 
 
 class FhirApp:
-    """``base``: the address clients reach ``/fhir`` at, without a slash at its end; from the request if empty."""
+    """``base``: the address clients reach ``/fhir`` at, without a slash at its end; from the request if empty.
+
+    ``trust_root``: whom $verify trusts; this machine's own keys if absent.
+    """
 
     def __init__(
         self,
@@ -42,12 +48,14 @@ class FhirApp:
         *,
         version: str,
         base: str = "",
+        trust_root: Path | None = None,
         admit: Admission = lambda request: request,
         record: Recorder | None = None,
     ) -> None:
         self.service = service
         self.version = version
         self.base = base
+        self.trust_root = trust_root
         self.admit = admit
         self.record = record
 
@@ -121,6 +129,10 @@ class FhirApp:
                 return service.validate(kind, request.body)
             case ("GET", ["_history"]):
                 return service.history(request, kind, "")
+            case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
+                return model_resource(service.store, request, identifier)
+            case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
+                return await asyncio.to_thread(verify, service.store, identifier, self.trust_root)
             case ("GET", [identifier]):
                 return service.read(request, kind, identifier)
             case ("PUT", [identifier]):

@@ -32,7 +32,9 @@ def capability_statement(base: str, version: str, date: str) -> dict[str, Any]:
                 "resource": [_resource(kind) for kind in SERVED],
                 "interaction": [{"code": "transaction"}, {"code": "batch"}, {"code": "history-system"}],
                 "operation": [
-                    {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
+                    {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"},
+                    {"name": "verify", "definition": f"{BASE}/OperationDefinition/verify"},
+                    {"name": "model-resource", "definition": f"{BASE}/OperationDefinition/model-resource"},
                 ],
             }
         ],

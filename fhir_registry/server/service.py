@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,6 +55,8 @@ class Service:
             return Response(410, write_json(text), headers)
         if request.headers.get("if-none-match", "") in (found.etag, found.etag.removeprefix("W/")):
             return Response(304, headers=headers)
+        if found.type == "Binary" and "fhir+json" not in request.headers.get("accept", ""):
+            return _raw(found, headers)
         return Response(200, found.body, headers)
 
     def history(self, request: Request, kind: str, identifier: str) -> Response:
@@ -249,6 +252,15 @@ class InvalidResourceError(Exception):
     def __init__(self, issues: list[Issue]) -> None:
         super().__init__(issues[0].text)
         self.issues = issues
+
+
+def _raw(found: Stored, headers: dict[str, str]) -> Response:
+    """A Binary as what it is (http.html, serving Binary): always as a download, so that no browser runs it."""
+    resource = read_json(found.body)
+    assert isinstance(resource, dict)
+    data = base64.b64decode(str(resource.get("data", "")))
+    headers = {**headers, "Content-Disposition": "attachment", "Content-Security-Policy": "sandbox"}
+    return Response(200, data, headers, str(resource["contentType"]))
 
 
 def etag_version(text: str) -> int:

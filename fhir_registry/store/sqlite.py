@@ -197,6 +197,11 @@ class SqliteStore:
             raise ConflictError(410 if row else 404, f"there is no {write.type}/{identifier}")
         if write.method == "POST" and row is not None:
             raise ConflictError(409, f"{write.type}/{identifier} exists already")
+        if write.method == "PUT" and there:
+            current = self.read(write.type, identifier)
+            assert current is not None
+            if current.body == body_of(write.resource, identifier, current.version, current.updated):
+                return Written(current, created=False, changed=False)  # the same again is no new version
         return self._store(write, identifier, row[0] if row else None, version + 1, created=not there)
 
     def _store(self, write: Write, identifier: str, rid: int | None, version: int, created: bool) -> Written:

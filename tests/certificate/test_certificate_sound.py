@@ -95,9 +95,15 @@ def test_the_largest_class() -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("z", "not of the form"), ("z>=nan", "not of the form"), ("z>=1e99", "not of the form"), ("q>=1", "no output 'q'"),
-     ("z[0]>=1", "give 2 numbers"), ("z[0,3]>=1", "within it")],
-)  # fmt: skip
+    [
+        ("z", "not of the form"),
+        ("z>=nan", "not of the form"),
+        ("z>=1e999", "not of the form"),
+        ("q>=1", "no output 'q'"),
+        ("z[0]>=1", "give 2 numbers"),
+        ("z[0,3]>=1", "within it"),
+    ],
+)
 def test_a_bad_threshold_is_one_sentence(text: str, words: str) -> None:
     graph, inputs = network(1)
     with pytest.raises(UsageError, match=words):

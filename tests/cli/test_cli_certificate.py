@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_case import Cli, Delivered
+from cli_case import Cli, CliJson, Delivered
+from tiny_models import POLICY, ModelMaker
 
 
 @pytest.fixture
@@ -47,6 +48,28 @@ def test_a_certificate_says_what_rounding_could_do(x: Path, delivered: Delivered
                        "--threshold", f"{name}<={value!r}")  # fmt: skip
     assert code == 1  # the exact number is on one side of the engine's
     assert sorted(d["status"] for d in json.loads(out)["decisions"]) != ["certified", "certified"]
+
+
+def test_the_policys_own_decisions_are_certified(
+    tiny_model: ModelMaker, home: Path, cli: Cli, cli_json: CliJson, tmp_path: Path
+) -> None:
+    policy, engine, x = tmp_path / "p.yaml", tmp_path / "inference-engine.bin", tmp_path / "x.npy"
+    policy.write_text(
+        POLICY + "decisions:\n  sure: prob[0, 1] >= 0\n  equal: prob[0, 0] + prob[0, 1] == 1\n"
+        "safety:\n  guards:\n    bright: mean(image) > 0.01\n    sums: sum(prob) > 0.999\n"
+    )
+    np.save(x, np.random.default_rng(4).random((1, 1, 8, 8), dtype=np.float32))
+    words = ["--model", tiny_model(), "--policy", policy, "--target", "x86_64-linux-musl", "--output", engine]
+    assert cli("build", *words, "--equivalence-inputs", "1")[0] == 0
+    code, made = cli_json("certificate", engine, "--input", x)
+    decisions = made["decisions"]
+    assert isinstance(decisions, list)
+    found = {d["name"]: d["status"] for d in decisions}
+    assert [found[name] for name in ("sure", "bright", "sums")] == ["certified"] * 3
+    assert found["equal"] != "certified"  # the exact sum is 1, and no ball around it shows that
+    assert code == 1
+    code, out, _ = cli("certificate", engine, "--input", x)
+    assert "guard sums (sum(prob) > 0.999): rounding could not have flipped this" in out
 
 
 def _first_output(delivered: Delivered, cli: Cli, x: Path, folder: Path, name: str) -> float:

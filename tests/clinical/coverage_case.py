@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
+from functools import cache
 
-from random_policies import INPUTS, OUTPUTS
+from random_policies import INPUTS, OUTPUTS, random_logic
 
 from compiler_kernels.policy.load import load_policy
 from compiler_kernels.policy.logic import resolve
 from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.policy.schema import Policy
-from evidence.coverage.grids import Bounds
+from evidence.coverage.finder import Finder
+from evidence.coverage.grids import policy_bounds
 
 TWELVE = """\
 version: 1
@@ -51,13 +52,20 @@ coverage: {}
 """
 
 
+SEEDS = (0, 2, 5, 6, 36, 42, 55)
+"""Random policies of the normal suite; each was hard once."""
+
+
 def logic_of(text: str) -> tuple[Policy, Logic]:
     policy = load_policy(text, "policy.yaml")
     return policy, resolve(policy, INPUTS, OUTPUTS)
 
 
-def bounds_of(policy: Policy) -> dict[str, Bounds]:
-    return {
-        name: Bounds(guard.finite, *(guard.range or (-math.inf, math.inf)))
-        for name, guard in [*policy.inputs.items(), *policy.outputs.items()]
-    }
+@cache
+def searched(name: str | int) -> Finder:
+    """The search over "TWELVE", "COUPLED" or the random policy of a seed, made once per session."""
+    texts = {"TWELVE": TWELVE, "COUPLED": COUPLED}
+    policy, logic = random_logic(name) if isinstance(name, int) else logic_of(texts[name])
+    finder = Finder(logic, policy_bounds(policy))
+    finder.search()
+    return finder

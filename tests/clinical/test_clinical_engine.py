@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import clinical_case as case
 import numpy as np
 import pytest
 
+from compiler_kernels.answer import read_answer
 from compiler_kernels.engine import Engine
 from compiler_kernels.errors import RefusedError
 
@@ -74,6 +76,7 @@ def test_network_only_leaves_the_logic_out(program: case.Program, tmp_path: Path
     done = program.infer(tmp_path, case.CASES["safety_guard"], "--network-only", "--json")
     assert done.returncode == 0 and "answer" not in json.loads(done.stdout)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"mask.npy", "logarithm.npy"}
+    assert program.infer(tmp_path, case.CASES["output_guard"], "--network-only").returncode == 0
     assert program.infer(tmp_path, case.CASES["refusal"], "--network-only").returncode == 3
 
 
@@ -98,6 +101,15 @@ def test_run_gives_outputs_only_when_the_logic_decides(engine: Engine) -> None:
     with pytest.raises(RefusedError, match="not_blank does not hold"):
         engine.run(case.CASES["safety_guard"])
     assert engine.decide(case.CASES["decided"]).status == "decided"  # nothing of the refusal is left
+
+
+def test_erasing_the_engine_forgets_the_answer(engine: Engine) -> None:
+    assert engine.decide(case.CASES["decided"]).quantities["brightest"] == 1.5
+    ctypes.CDLL(str(engine.path)).cuvil_erase()
+    left = read_answer(engine._raw.clinical[0], {})
+    assert left.status == "open" and not left.quantities and not left.decisions and not left.guards
+    raw = engine._raw.clinical[0].answer[0]
+    assert [raw.quantities[i] for i in range(engine._raw.clinical[0].quantity_count)] == [0.0] * 4
 
 
 def test_deciding_on_given_tensors(program: case.Program, tmp_path: Path) -> None:

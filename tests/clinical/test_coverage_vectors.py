@@ -10,25 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_policies import random_logic, random_policy
+from random_policies import random_policy
 
 from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
-from compiler_kernels.policy.logic_tree import Logic
-from compiler_kernels.policy.schema import Policy
 from evidence.coverage.finder import Finder
 from evidence.coverage.goals import coverage_goals, reached
 from evidence.coverage.grids import Grid
 from evidence.coverage.mcdc import Record
 
 
-def _searched(policy: Policy, logic: Logic) -> Finder:
+def _searched(name: str | int) -> Finder:
     """The search, after a check that its vectors reach all that it does not call infeasible or open."""
-    finder = Finder(logic, case.bounds_of(policy))
-    found = finder.search()
-    records: dict[str, list[Record]] = {name: [] for name in finder.nodes}
+    finder = case.searched(name)
+    found = finder.found
+    records: dict[str, list[Record]] = {node: [] for node in finder.nodes}
     for vector in found.vectors:
-        for name, record in finder.evaluator.decide(vector.world, vector.flags).records:
-            records[name].append(record)
+        for probe, record in finder.evaluator.decide(vector.world, vector.flags).records:
+            records[probe].append(record)
     for node in finder.nodes.values():
         for goal in coverage_goals(node):
             excused = goal in found.infeasible or goal in found.open
@@ -56,13 +54,13 @@ def _never_reached(finder: Finder, seed: int, worlds: int) -> None:
 
 
 def test_twelve_conditions_are_covered() -> None:
-    finder = _searched(*case.logic_of(case.TWELVE))
-    assert len(finder.nodes["decision_node:refer"].conditions) == 14 - 2 + 1
+    finder = _searched("TWELVE")
+    assert len(finder.nodes["decision_node:refer"].conditions) == 13
     assert finder.found.open == [] and finder.found.infeasible == {}
 
 
 def test_coupled_and_impossible_conditions_are_proved() -> None:
-    finder = _searched(*case.logic_of(case.COUPLED))
+    finder = _searched("COUPLED")
     assert finder.found.open == []
     proved = {str(goal) for goal in finder.found.infeasible}
     # the second occurrence of prob[0, 0] > 0.5 cannot change alone, but masking covers it
@@ -73,9 +71,9 @@ def test_coupled_and_impossible_conditions_are_proved() -> None:
     assert "decision_node:off_grid true" in proved
 
 
-@pytest.mark.parametrize("seed", [0, 5, 13, 24, 25, 36, 42, 55])
+@pytest.mark.parametrize("seed", case.SEEDS)
 def test_random_policies_have_nothing_open(seed: int) -> None:
-    finder = _searched(*random_logic(seed))
+    finder = _searched(seed)
     assert finder.found.open == []
     _never_reached(finder, seed, 300)
 
@@ -83,7 +81,7 @@ def test_random_policies_have_nothing_open(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200))
 def test_two_hundred_random_policies_have_nothing_open(seed: int) -> None:
-    finder = _searched(*random_logic(seed))
+    finder = _searched(seed)
     assert finder.found.open == []
     _never_reached(finder, seed, 2000)
 

@@ -14,10 +14,19 @@ from fhir_registry.store.sqlite import SqliteStore
 class Client:
     """``call(method, path, body)`` to ``(status, headers, parsed body or None)``."""
 
-    def __init__(self, base: str, store: SqliteStore, outbox: Outbox) -> None:
+    def __init__(self, base: str, store: SqliteStore | None = None, outbox: Outbox | None = None) -> None:
         self.base = base
-        self.store = store
-        self.outbox = outbox
+        self._store, self._outbox = store, outbox
+
+    @property
+    def store(self) -> SqliteStore:
+        assert self._store is not None
+        return self._store
+
+    @property
+    def outbox(self) -> Outbox:
+        assert self._outbox is not None
+        return self._outbox
 
     def raw(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None

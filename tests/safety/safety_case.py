@@ -17,7 +17,7 @@ from compiler_kernels.targets.c.program import Guard, Identity, Program, generat
 from compiler_kernels.targets.isa import VARIANTS
 from compiler_kernels.targets.registry import Target, resolve_target
 from compiler_kernels.toolchain.driver import BuildKind
-from compiler_kernels.toolchain.sources import runtime_sources
+from compiler_kernels.toolchain.sources import library_sources, runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver
 
 X86 = resolve_target("x86_64-linux-musl")
@@ -50,6 +50,21 @@ class Built:
         return found
 
 
+def generated(
+    model: bytes,
+    lockstep: bool = True,
+    target: Target = X86,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
+    policy: Any = None,
+) -> Program:
+    """The C program of ``model``."""
+    frozen = freeze_model(model, policy=policy)
+    identity = Identity("model", "1", frozen.digest, "0" * 128, target.triple)
+    lowered = lower_to_l2(frozen.module, frozen.store)
+    isas = VARIANTS[target.machine]
+    return generate(lowered, frozen.store, identity, guards, isas=isas, lockstep=lockstep)
+
+
 def build(
     model: bytes,
     path: Path,
@@ -59,20 +74,11 @@ def build(
     kind: BuildKind = "bin",
     prefix: tuple[str, ...] = (),
     patch: Patch | None = None,
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[tuple[str, str], Guard] | None = None,
     policy: Any = None,
 ) -> Built:
     """Compile ``model`` to ``path``; ``patch`` changes the sources first, where a control needs a worse engine."""
-    frozen = freeze_model(model, policy=policy)
-    identity = Identity("model", "1", frozen.digest, "0" * 128, target.triple)
-    program = generate(
-        lower_to_l2(frozen.module, frozen.store),
-        frozen.store,
-        identity,
-        guards,
-        isas=VARIANTS[target.machine],
-        lockstep=lockstep,
-    )
+    program = generated(model, lockstep, target, guards, policy)
     sources = {**runtime_sources(), **program.files}
     if patch is not None:
         patch(sources)
@@ -104,3 +110,38 @@ def save(folder: Path, shape: Sequence[int], seed: int = 1) -> np.ndarray[Any, n
     x = np.random.default_rng(seed).standard_normal(shape).astype("<f4")
     np.save(folder / "x.npy", x)
     return x
+
+
+def link(program: Program, files: Mapping[str, bytes], path: Path, patch: Patch | None = None) -> Path:
+    """An executable of an engine's library form and ``files``, one of which defines ``main``."""
+    sources = {**library_sources(), **program.files, **files}
+    if patch is not None:
+        patch(sources)
+    path.write_bytes(ZigDriver().build(sources, X86, "bin").data)
+    path.chmod(0o755)
+    return path
+
+
+def fault_host(model: bytes, path: Path, patch: Patch | None = None) -> FaultHost:
+    """The lockstep engine of ``model`` linked with ``fault_host.c`` in place of the runtime."""
+    source = (Path(__file__).parent / "fault_host.c").read_bytes()
+    return FaultHost(link(generated(model), {"fault_host.c": source}, path, patch))
+
+
+@dataclass(frozen=True)
+class FaultHost:
+    """A program that flips bits in an engine; the modes are at the head of fault_host.c."""
+
+    path: Path
+
+    def inject(
+        self, mode: str, side: str, isa: str, *, count: int, seed: int = 1, first: int = 0, timeout: float = 600
+    ) -> dict[str, int]:
+        """How many faults ended how."""
+        words = [str(self.path), mode, side, isa, str(seed), str(first), str(count)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, int] = json.loads(done.stdout)
+        bits = found.pop("weights_bits")
+        assert sum(found.values()) == count
+        return {**{kind: number for kind, number in found.items() if number}, "weights_bits": bits}

@@ -51,7 +51,7 @@ def test_a_damaged_weight_ends_the_run(residual, tmp_path, copy):
     assert len(places) == 2
     bad = case.flipped(residual, tmp_path / "bad", [places[copy] + 3], 6)
     sentence = refused(bad.infer(tmp_path))
-    assert "output 'p' differs at index 0 (row-major): 0x" in sentence and "from the checker's" in sentence
+    assert "the value of 'fc' differs at element 0: 0x" in sentence and "from the checker's" in sentence
     assert not (tmp_path / "out").exists()
     done = bad.infer(tmp_path, "--json")
     answer = json.loads(done.stdout)
@@ -98,9 +98,9 @@ def test_as_a_library(tmp_path):
     assert engine.lockstep and engine.run(x)["p"].shape == (1, 5) and engine.mismatch == ""
     bad = case.flipped(good, tmp_path / "bad.so", [case.copies(good)[1] + 3], 6)
     broken = load_engine(bad.path)
-    with pytest.raises(RefusedError, match="lockstep: output 'p' differs"):
+    with pytest.raises(RefusedError, match="lockstep: the value of 'fc' differs"):
         broken.run(x)
-    assert "output 'p'" in broken.mismatch
+    assert "'fc'" in broken.mismatch
 
 
 def nan_model() -> bytes:
@@ -126,19 +126,23 @@ def test_nan_and_sizes_that_the_data_decides(tmp_path):
     assert np.load(tmp_path / "out" / "z.npy").tolist() == [[0, 1, 3]]
 
     def first_value(bits: bytes, sources: dict[str, bytes]) -> None:
-        call = b"        execute(engine->checker, "
+        call = b"        execute(checker, "
         assert sources["cuvil_threads.c"].count(call) == 1
-        spoil = b"uint32_t *v = engine->output_buffers[0]; v[0] = " + bits + b";\n"
+        spoil = b"        uint32_t *v = engine->output_buffers[0]; v[0] = " + bits + b";\n"
         sources["cuvil_threads.c"] = sources["cuvil_threads.c"].replace(call, spoil + call)
 
     for bits, code in ((b"0xFFC12345", 0), (b"0x7F800000", 3), (b"0x7FC00000", 0)):
         spoiled = case.build(nan_model(), tmp_path / "e", patch=partial(first_value, bits))
-        assert spoiled.infer(tmp_path).returncode == code
+        done = spoiled.infer(tmp_path)
+        assert done.returncode == code
+        if code:
+            assert "output 'y' differs at index (row-major) 0: 0x7f800000 from the avx" in refused(done)
+            assert ", 0x7fc00000 from the checker's" in done.stderr
 
 
 def test_a_size_that_differs(tmp_path):
     def spoil(sources: dict[str, bytes]) -> None:
-        call = b"        execute(engine->checker, "
+        call = b"        execute(checker, "
         sources["cuvil_threads.c"] = sources["cuvil_threads.c"].replace(
             call, b"        engine->outputs[1].extents[1]--;\n" + call
         )

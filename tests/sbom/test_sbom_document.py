@@ -16,10 +16,11 @@ from sbom_case import Built
 
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.stage import Artifact, sha3_512_hex
-from compiler_kernels.toolchain.sources import RUNTIME_UNITS
+from compiler_kernels.toolchain.sources import RUNTIME_UNITS, SESSION_UNITS
 from evidence.clauses.table import clause_table
 from evidence.sbom import environment, toolchain
 from evidence.sbom.check import problems, referential
+from evidence.sbom.crypto import crypto_parts, crypto_properties
 from evidence.sbom.linked import linked_parts
 from evidence.sbom.make import make_sbom, sbom_name
 from evidence.verifier.chain import read_chain
@@ -72,7 +73,8 @@ def test_names_musl_compiler_rt_kernels_and_model_with_hashes(built: Built, tiny
     objects = {ref for ref in found if ref.startswith("object:")}
     assert {"object:kernels_avx2.o", "object:kernels_avx512.o", "object:engine.c.o", "object:weights.S.o"} <= objects
     files = {ref.removeprefix("file:") for ref in found if ref.startswith("file:")}
-    assert {*RUNTIME_UNITS, "kernels.c", "engine.c", "weights.S", "engine_weights.bin", "cuvil_engine.h"} <= files
+    linked = {*RUNTIME_UNITS} - {*SESSION_UNITS}
+    assert {*linked, "kernels.c", "engine.c", "weights.S", "engine_weights.bin", "cuvil_engine.h"} <= files
     model = tiny_model().read_bytes()
     assert found["model"]["type"] == "machine-learning-model"
     assert hashes(found["model"])["SHA-256"] == hashlib.sha256(model).hexdigest()
@@ -142,6 +144,12 @@ def test_a_further_signature_is_listed(built: Built) -> None:
     bill = make_sbom(built.statement, built.store.find, signatures=("ml-dsa-65",))
     assert components(bill.document)["crypto:ml-dsa-65"]["cryptoProperties"]["oid"] == "2.16.840.1.101.3.4.3.18"
     assert bill.document["serialNumber"] != built.bill.document["serialNumber"]
+
+
+def test_the_digest_of_session_records_is_listed_where_they_are_kept() -> None:
+    assert "crypto:shake256" not in {part.ref for part in crypto_parts()}
+    assert "crypto:shake256" in {part.ref for part in crypto_parts(["shake256"])}
+    assert crypto_properties("crypto:shake256")["oid"] == "2.16.840.1.101.3.4.2.12"
 
 
 def test_licence_texts_are_named_by_digest(built: Built) -> None:

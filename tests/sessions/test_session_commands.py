@@ -143,7 +143,7 @@ def test_what_run_refuses(maker: Maker, cli: Cli, home: Path, tmp_path: Path) ->
     code, _, err = cli("run", maker("").path, *words, "--session", tmp_path / "s")
     assert code == 2 and "audit.sessions" in err
     code, _, err = cli("run", maker("digest").path, *words, "--session", tmp_path / "s")
-    assert code == 0 and not list(home.rglob("*.json"))
+    assert code == 0 and not list(home.rglob("keys/*.json"))
 
 
 def test_replay_names_the_first_difference(maker: Maker, kept: Path, cli: Cli, tmp_path: Path) -> None:
@@ -177,6 +177,17 @@ def test_replay_from_supplied_inputs(maker: Maker, cli: Cli, home: Path, tmp_pat
     for wrong in ("image", f"other={image(tmp_path, 1)}", f"image={tmp_path / 'text.npy'}", "image=/nowhere"):
         code, _, err = cli("replay", f"{folder}:0", "--engine", engine.path, "--input", wrong)
         assert code == 2 and err.count("\n") == 1
+
+
+def test_replay_knows_the_engine_that_ran(maker: Maker, kept: Path, cli: Cli, home: Path, tmp_path: Path) -> None:
+    assert cli("replay", f"{kept}:1")[0] == 0 and cli("replay", kept)[0] == 0
+    for note in (home / "sessions" / "engines").iterdir():
+        assert note.stat().st_mode & 0o777 == 0o600
+        note.write_text(str(tmp_path / "moved"))
+    code, _, err = cli("replay", f"{kept}:1")
+    assert code == 2 and "--engine" in err
+    code, out, _ = cli("replay", kept, "--json")
+    assert code == 1 and len(json.loads(out)["not_replayed"]) == 3
 
 
 def test_refused_inferences_replay_too(maker: Maker, cli: Cli, home: Path, tmp_path: Path) -> None:

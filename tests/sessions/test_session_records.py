@@ -37,7 +37,7 @@ def test_records_are_canonical_and_follow_each_other(maker: Maker, triple: str, 
     assert records[0].fields["trace"] is None and records[0].fields["run"]["threads"] == 1
     assert records[1].fields["trace"] == {"parent": PARENT, "state": "a=b"}
     described = json.loads(engine.run("--version", "--json").stdout)
-    assert described["sessions"] == {"inputs": "digest", "sync": True}
+    assert described["sessions"] == {"inputs": "digest", "required": True, "sync": True}
     for key, value in records[1].fields["engine"].items():
         assert value == described[key].removeprefix("sha3-512:")
     for number, item in enumerate(records, 1):
@@ -63,7 +63,7 @@ def test_a_salt_changes_every_digest_and_is_not_recorded(maker: Maker, tmp_path:
 def test_bits_are_the_same_with_and_without_the_hook(maker: Maker, tmp_path: Path) -> None:
     for seed in range(5):
         outputs = []
-        for inputs, more in (("", []), ("digest", []), ("digest", ["--session", tmp_path / "s"])):
+        for inputs, more in (("", []), ("digest", ["--network-only"]), ("digest", ["--session", tmp_path / "s"])):
             out = tmp_path / f"out-{len(outputs)}"
             done = maker(inputs).run("--input", image(tmp_path, seed), "--output-dir", out, *more)
             assert done.returncode == 0, done.stderr
@@ -171,6 +171,12 @@ def test_wrong_options(maker: Maker, tmp_path: Path, words: list[str], env: dict
     done = maker().run(*common, *words, env=env)
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists() and not (tmp_path / "s").exists()
+
+
+def test_an_unrecorded_inference_is_refused(maker: Maker, tmp_path: Path) -> None:
+    done = maker().run("--input", image(tmp_path, 1), "--output-dir", tmp_path / "out", "--json")
+    assert done.returncode == 3 and json.loads(done.stdout)["check"] == "session" and not (tmp_path / "out").exists()
+    assert maker().run("--bench", "1").returncode == 0
 
 
 def test_options_that_need_a_session(maker: Maker, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import shutil
 import subprocess
 import sysconfig
 import warnings
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -303,14 +305,13 @@ def same_program(made: Plan) -> None:
     """Lines stay in their places but for the import, and what was there is there in its order."""
     old, new = made.old.decode(made.encoding), made.new.decode(made.encoding)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # of the program as it was
+        warnings.simplefilter("ignore")  # remarks about the program as it was
         compile(new, str(made.path), "exec", dont_inherit=True)
     assert new.count("\n") == old.count("\n") + made.changed * (
         "import trace as" in new and "import trace as" not in old
     )
     rest = iter(new)
     assert all(character in rest for character in old)
-    ast.parse(new)
 
 
 def test_real_programs_that_use_pydicom(tmp_path: Path) -> None:
@@ -329,16 +330,45 @@ def test_real_programs_that_use_pydicom(tmp_path: Path) -> None:
     assert edited > 5
 
 
+def library() -> Iterator[tuple[Path, str]]:
+    """Every tenth file of the standard library that is UTF-8."""
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))[::10]:
+        if "site-packages" not in path.parts:
+            with suppress(UnicodeDecodeError):
+                yield path, path.read_bytes().decode()
+
+
+def test_remarks_of_python_about_the_style_are_no_errors(tmp_path: Path) -> None:
+    made = after(tmp_path, "import pydicom\nx = pydicom.dcmread('\\d') is 3\n")
+    assert "cuvil_trace.bind_dicom(pydicom.dcmread('\\d')) is 3" in made
+
+
 @pytest.mark.slow
 def test_the_standard_library_stays_untouched() -> None:
-    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))[::10]:
-        if "site-packages" in path.parts:
-            continue
-        try:
+    for path, _ in library():
+        with suppress(UsageError):  # files that are no Python of this version, for tests of parsers
             made = plan_file(path)
-        except UsageError:
-            continue  # lib2to3's and the tests' files of other languages
-        assert made.new == made.old and made.reads == 0, path
+            assert made.new == made.old and made.reads == 0, path
+
+
+@pytest.mark.slow
+def test_calls_all_over_the_standard_library_are_bound_and_nothing_else_changes(tmp_path: Path) -> None:
+    """Its common functions become pydicom's in the text: real layouts, in places nobody would think of."""
+    files = calls = 0
+    for _, text in library():
+        text = re.sub(r"(?<![\w.])(len|open|str|list|print|super|range|repr|isinstance)\(", "pydicom.dcmread(", text)
+        text = re.sub(r"self\.assertEqual\(", "pydicom.filereader.read_file(", text)
+        first = re.search(r"^(import|from) (?!__future__)", text, re.MULTILINE)
+        if first is None:
+            continue
+        with suppress(UsageError):
+            made = planned(tmp_path, f"{text[: first.start()]}import pydicom\n{text[first.start() :]}", files % 2 == 1)
+            assert not [said for said in made.refused if "edit" in said.sentence or "no place" in said.sentence]
+            same_program(made)
+            again = planned(tmp_path, made.new)
+            assert again.new == made.new and again.done == made.reads
+            files, calls = files + 1, calls + made.reads
+    assert files > 100 and calls > 1000
 
 
 CALLS = st.sampled_from(["pydicom.dcmread(p)", "pydicom.dcmread(\n    p,\n)", "pydicom.dcmread (p) . x", "len(p)", "p"])

@@ -118,6 +118,12 @@ def test_the_command_shows_writes_and_refuses(tmp_path: Path, capfd: pytest.Capt
     assert good.read_text() == written and "bound before: 1" in capfd.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["good.py", "sub"]
 
+    link = tmp_path / "link.py"
+    link.symlink_to(good)
+    good.write_text(GOOD)
+    assert main(["trace", "inject", str(link), "--write"]) == 0
+    assert link.is_symlink() and good.read_text() == written
+
     assert main(["trace", "inject", str(good), "--write", "--diff"]) == 2
     assert main(["trace", "inject", str(tmp_path / "missing.py")]) == 2
 

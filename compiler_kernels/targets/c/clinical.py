@@ -8,18 +8,13 @@ from dataclasses import dataclass, field
 from compiler_kernels.policy.clinical import Fallback
 from compiler_kernels.policy.logic_text import number_text
 from compiler_kernels.policy.logic_tree import (
-    And,
-    AtLeast,
-    Compare,
     Condition,
-    DecisionRef,
     Logic,
     NamedDecision,
     NamedGuard,
-    Not,
     Numeric,
-    Or,
 )
+from compiler_kernels.targets.c.conditions import Expression
 from compiler_kernels.targets.c.includes import include
 from compiler_kernels.targets.c.numbers import (
     Numbers,
@@ -216,7 +211,7 @@ class _Writer:
                 f"    const int n{place} = {plus.join(terms)};",
                 f"    {self.cover(probe, f't{place}', f'n{place} >= {leaf.count}')}",
             ]
-        expression = _Expression(self.numbers)
+        expression = Expression(self.numbers)
         return [
             *lines,
             f"    const int result = {expression.probed(when, ' ' * 23)};",
@@ -229,7 +224,7 @@ class _Writer:
         ]
 
     def plain(self, condition: Condition) -> str:
-        return _Expression(self.numbers).plain(condition)
+        return Expression(self.numbers).plain(condition)
 
     def broken(self, guard: NamedGuard) -> list[str]:
         number = self.logic.guards.index(guard)
@@ -361,6 +356,11 @@ class _Writer:
             "    for (int g = 0; g < GUARDS; g++) guards[g] = -1;",
             "}",
             "",
+            "static void forget(void) {",
+            "    erase();",
+            "    cuvil_forget_ring();",
+            "}",
+            "",
             "/* An inference begins: nothing is known. */",
             "static void begin(void) {",
             f"    {self.cover('entry:inference', '0', '1')}",
@@ -374,46 +374,6 @@ class _Writer:
             *table("guard_names", (g.name for g in logic.guards)),
             f'__attribute__((visibility("hidden"))) const cuvil_clinical {self.prefix}_clinical_logic = {{',
             "    QUANTITIES, DECISIONS, GUARDS, quantity_names, decision_names, guard_names,",
-            "    &answer, begin, before, after, fail, erase,",
+            "    &answer, begin, before, after, fail, forget, CUVIL_RING,",
             "};",
         ]
-
-
-@dataclass
-class _Expression:
-    """One C boolean expression; ``probed`` wraps each atomic condition so that the trace notes it."""
-
-    numbers: Numbers
-    leaf: int = 0
-    count: int = 0
-
-    def probed(self, condition: Condition, indent: str = "") -> str:
-        """``indent``: one operand a line."""
-        between = f"\n{indent}" if indent else " "
-        match condition:
-            case And(operands):
-                return f"({f'{between}&& '.join(self.probed(o) for o in operands)})"
-            case Or(operands):
-                return f"({f'{between}|| '.join(self.probed(o) for o in operands)})"
-            case Not(operand):
-                return f"!{self.probed(operand)}"
-        index = self.leaf
-        self.leaf += 1
-        if isinstance(condition, AtLeast):
-            self.count += 1
-            return f"cuvil_condition(&t, {index}, n{self.count} >= {condition.count})"
-        return f"cuvil_condition(&t, {index}, {self.plain(condition)})"
-
-    def plain(self, condition: Condition) -> str:
-        match condition:
-            case And(operands):
-                return f"({' && '.join(self.plain(o) for o in operands)})"
-            case Or(operands):
-                return f"({' || '.join(self.plain(o) for o in operands)})"
-            case Not(operand):
-                return f"!({self.plain(operand)})"
-            case DecisionRef(name):
-                return f"d_{name}"
-            case Compare(sign, left, right):
-                return f"{self.numbers.read(left)} {sign} {self.numbers.read(right)}"
-        raise AssertionError("an at_least stands within an at_least")

@@ -15,6 +15,7 @@ from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.policy.audit import Sessions
 from compiler_kernels.stage import sha3_512_hex
+from compiler_kernels.targets.c import lockstep as lockstep_text
 from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
 from compiler_kernels.targets.c.includes import include
 from compiler_kernels.targets.c.program_sizes import axes_of, bind_function, extents_of, room, size_tables
@@ -102,6 +103,12 @@ def generate(
     return _recording(program, sessions) if sessions else program
 
 
+def _joined(first: Program, second: Program) -> Program:
+    kernels = {**first.kernels, **second.kernels}
+    scratch = first.scratch_bytes + second.scratch_bytes
+    return Program(lockstep_text.joined(first.files, second.files), first.arena_bytes, kernels, scratch)
+
+
 def _recording(program: Program, sessions: Sessions) -> Program:
     """``program`` with the table that makes the linker take the runtime's session hook in."""
     lines = [
@@ -109,7 +116,8 @@ def _recording(program: Program, sessions: Sessions) -> Program:
         "/* audit.sessions of the policy: the program can record every inference (docs/sessions.md). */",
         '#include "cuvil_session.h"',
         _hidden("const cuvil_session_hooks cuvil_sessions = {"),
-        f"    {c_string(sessions.inputs)}, {int(sessions.sync)}, cuvil_session_open, cuvil_session_append,",
+        f"    {c_string(sessions.inputs)}, {int(sessions.required)}, {int(sessions.sync)},",
+        "    cuvil_session_open, cuvil_session_begin, cuvil_session_append,",
         "};",
     ]
     text = program.files["engine.c"] + ("\n".join(lines) + "\n").encode()
@@ -173,18 +181,6 @@ def _generate(
     files["engine_weights.bin"] = weights
     files |= logic
     return Program(files, arena, kernels, max(scratch, 16) * 4)
-
-
-def _joined(first: Program, second: Program) -> Program:
-    """The program of both engines of lockstep: the same files, one after the other in each text.
-
-    Both read their weights from one file; in the engine they are two copies.
-    """
-    files = {**first.files}
-    files["engine.c"] = first.files["engine.c"] + b"\n" + second.files["engine.c"]
-    files["weights.S"] = first.files["weights.S"] + second.files["weights.S"]
-    kernels = {**first.kernels, **second.kernels}
-    return Program(files, first.arena_bytes, kernels, first.scratch_bytes + second.scratch_bytes)
 
 
 def emit_for(function: Graph, isa: Isa, name: str, symbols: Symbols | None = None) -> Kernel:
@@ -355,13 +351,8 @@ def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool, lock
     lines.append(f"static const cuvil_variant {prefix}_variants[] = {{")
     lines += [f'    {{"{i.name}", {prefix}_has_{i.name}, {prefix}_steps_{i.name}, 0}},' for i in isas]
     lines.append("};")
-    if lockstep:
-        lines += [
-            "/* Lockstep: the second engine stands at the end of this file. */",
-            f"extern const cuvil_engine {prefix}_engine_instance;",
-            _hidden(f"extern const cuvil_engine {prefix}_checker_engine_instance;"),
-            f"static const char *{prefix}_mismatch;",
-        ]
+    lines += lockstep_text.declarations(main, prefix) if lockstep else []
+    run = f"steps[s].run(0, steps[s].items, {prefix}_scratch);"
     return [
         *lines,
         f"static void {prefix}_infer(void) {{",
@@ -370,12 +361,9 @@ def _variants(main: Graph, isas: Sequence[Isa], prefix: str, refuses: bool, lock
         f"    if (v < 0) for (v = 0; v < {len(isas) - 1} && !{prefix}_variants[v].supported(); v++) {{}}",
         f"    const cuvil_step *steps = {prefix}_variants[v].steps;",
         *([f"    {prefix}_refusal = 0;"] if refuses else []),
-        *([f"    cuvil_lockstep_begin(&{prefix}_engine_instance);"] if lockstep else []),
         "    const cuvil_fpenv fpenv = cuvil_fpenv_enter();",
-        f"    for (int s = 0; s < {count}; s++) steps[s].run(0, steps[s].items, {prefix}_scratch);",
+        *(lockstep_text.steps(prefix, count) if lockstep else [f"    for (int s = 0; s < {count}; s++) {run}"]),
         "    cuvil_fpenv_leave(fpenv);",
-        *([f"    {prefix}_checker_engine_instance.infer();"] if lockstep else []),
-        *([f"    cuvil_lockstep_end(&{prefix}_engine_instance, &{prefix}_variants[v]);"] if lockstep else []),
         "}",
         "",
     ]
@@ -457,7 +445,7 @@ def _description(
         f"    {prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS},",
         f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbols else '0'},",
         f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols}, {prefix}_arena,",
-        f"    &{prefix}_checker_engine_instance, &{prefix}_mismatch," if lockstep else "    0, 0,",
+        f"    {lockstep_text.fields(main, prefix) if lockstep else '0, 0, 0, 0'},",
         f"    {f'&{prefix}_clinical_logic' if decides else '0'},",
         "};",
     ]

@@ -1,0 +1,156 @@
+"""``cuvil registry``: serve, register, withdraw, list, audit."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler_kernels.errors import UsageError
+from compiler_kernels.stage import Json
+from cuvil_assets import audit
+from cuvil_assets.cli.outcome import note, print_json
+from cuvil_assets.home import current_home
+from evidence.verifier.errors import UsageError as VerifierUsageError
+from evidence.verifier.errors import VerificationFailed
+
+if TYPE_CHECKING:
+    from fhir_registry.store.sqlite import SqliteStore
+
+FOLDER = "registry"
+
+
+def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path | None) -> None:
+    """Serve until interrupted."""
+    from fhir_registry.server.serve import open_registry
+    from fhir_registry.server.serve import serve as run
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise UsageError(
+            f"{host}:{port} cannot be served ({error.strerror}); choose another --host or --port"
+        ) from None
+    with listener:
+        shown = f"http://{host}:{listener.getsockname()[1]}/fhir"
+        registry = open_registry(_folder(folder), version=version("cuvil"), base=base, trust_root=trust_root)
+        try:
+            run(registry, listener, lambda: _ready(base or shown))
+        finally:
+            registry.close()
+
+
+def _ready(base: str) -> None:
+    print(f"{base}/metadata", flush=True)
+    print("serving; reads are open, writes need a builder's token; end with Ctrl-C", file=sys.stderr, flush=True)
+
+
+def register(release: Path, folder: Path | None, trust_root: Path | None, as_json: bool) -> None:
+    """Verify a release and store what the registry says of it."""
+    from fhir_registry import pipeline
+    from fhir_registry.mapping.facts import read_facts
+
+    facts = read_facts(release, trust_root)
+    store = _open(_folder(folder))
+    try:
+        done = pipeline.register(store, facts)
+    finally:
+        store.close()
+    fields: dict[str, Json] = {"model_version": facts.statement.model_version, "release_sha3_512": facts.digest}
+    _recorded("registration", fields)
+    said: dict[str, Json] = {"id": done.id, "version": done.version, "changed": done.changed, **fields}
+    if as_json:
+        print_json(said)
+        return
+    state = f"{done.changed} resources written" if done.changed else "registered before, nothing changed"
+    print(f"DeviceDefinition/{done.id} version {done.version}: {facts.statement.model_version}, {state}")
+
+
+def withdraw(model: str, reason: str, folder: Path | None, as_json: bool) -> None:
+    """Mark a model version as retired."""
+    from fhir_registry import pipeline
+
+    if not reason.strip():
+        raise UsageError("--reason is empty: hospitals read it, say why the version is withdrawn")
+    store = _open(_folder(folder))
+    try:
+        done = pipeline.withdraw(store, model, " ".join(reason.split()))
+    finally:
+        store.close()
+    _recorded("withdrawal", {"id": done.id, "version": done.version})
+    if as_json:
+        print_json({"id": done.id, "version": done.version, "changed": done.changed})
+        return
+    print(
+        f"DeviceDefinition/{done.id} version {done.version}: withdrawn"
+        if done.changed
+        else f"{done.id} was withdrawn before"
+    )
+
+
+def listed(folder: Path | None, as_json: bool) -> None:
+    """Every model version with its status."""
+    from fhir_registry.pipeline import models
+
+    store = _open(_folder(folder))
+    try:
+        rows = models(store)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"models": [dict(row) for row in rows]})
+        return
+    for row in rows:
+        print(f"{row['status']:8} {row['model']:40} DeviceDefinition/{row['id']}")
+    print(f"{len(rows)} model versions")
+
+
+def check_audit(folder: Path | None, as_json: bool) -> None:
+    """The outbox of AuditEvents holds together."""
+    from fhir_registry.audit.outbox import ChainError, Outbox
+    from fhir_registry.server.serve import AUDIT
+
+    path = _folder(folder) / AUDIT
+    if not path.exists():
+        raise UsageError(
+            f"{path}: there is no audit trail yet; it begins with the first request to `cuvil registry serve`"
+        )
+    outbox = Outbox(path)
+    try:
+        count, digest = outbox.verify()
+    except ChainError as error:
+        raise VerificationFailed("registry-audit", f"{path}: {error}") from None
+    finally:
+        outbox.close()
+    if as_json:
+        print_json({"ok": True, "events": count, "sha3_512": digest.hex()})
+        return
+    print(
+        f"{count} events in one chain, the last with SHA3-512 {digest.hex()[:32]}...; "
+        "who keeps that sees a chain whose end was cut off"
+    )
+
+
+def _folder(folder: Path | None) -> Path:
+    return folder or current_home().root / FOLDER
+
+
+def _open(folder: Path) -> SqliteStore:
+    import sqlite3
+
+    from fhir_registry.store.sqlite import SqliteStore
+
+    try:
+        return SqliteStore(folder / "registry.sqlite")
+    except (OSError, sqlite3.Error) as error:
+        raise VerifierUsageError(f"{folder}: the registry cannot be opened ({error}); choose another --data") from None
+
+
+def _recorded(event: str, fields: dict[str, Json]) -> None:
+    remark = audit.record(current_home().root, event, fields)
+    if remark:
+        note(remark)

@@ -1,0 +1,84 @@
+"""The commands of the registry and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where the registry lies; $CUVIL_HOME/registry if absent.", show_default=False),
+]
+TrustRoot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False),
+]
+
+
+def add_registry(app: typer.Typer) -> None:
+    """Add ``cuvil registry`` to ``app``."""
+    registry_app = typer.Typer(help="The FHIR registry of models.", no_args_is_help=True, rich_markup_mode=None)
+    registry_app.command("serve")(serve)
+    registry_app.command("register")(register)
+    registry_app.command("withdraw")(withdraw)
+    registry_app.command("list")(listed)
+    registry_app.command("audit")(check_audit)
+    app.add_typer(registry_app, name="registry")
+
+
+def serve(
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    data: Data = None,
+    base: Annotated[
+        str, typer.Option(metavar="URL", help="The address of /fhir as clients see it, behind a proxy.")
+    ] = "",
+    trust_root: TrustRoot = None,
+) -> None:
+    """Serve the registry as FHIR R5 until interrupted."""
+    from cuvil_assets.cli import registry as command
+
+    command.serve(host, port, data, base.rstrip("/"), trust_root)
+
+
+def register(
+    release: Annotated[
+        Path, typer.Argument(metavar="RELEASE", help="A release folder, its engine, or a bundle (zip).")
+    ],
+    data: Data = None,
+    trust_root: TrustRoot = None,
+    json: Json = False,
+) -> None:
+    """Verify a release and register it; the same release again changes nothing."""
+    from cuvil_assets.cli import registry as command
+
+    command.register(release, data, trust_root, json)
+
+
+def withdraw(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME|VERSION, or the id of its DeviceDefinition.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who use it.")],
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Mark a model version as retired; it stays readable."""
+    from cuvil_assets.cli import registry as command
+
+    command.withdraw(model, reason, data, json)
+
+
+def listed(data: Data = None, json: Json = False) -> None:
+    """List every model version with its status."""
+    from cuvil_assets.cli import registry as command
+
+    command.listed(data, json)
+
+
+def check_audit(data: Data = None, json: Json = False) -> None:
+    """Check that the trail of accesses is one unbroken chain."""
+    from cuvil_assets.cli import registry as command
+
+    command.check_audit(data, json)

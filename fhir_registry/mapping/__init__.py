@@ -1,0 +1,1 @@
+"""From a verified release to FHIR resources (docs/registry.md has the table)."""

@@ -1,0 +1,129 @@
+"""What the registry says of a release: read from the folder or bundle after it was verified, and from nowhere else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.bundle import bundle
+from evidence.verifier.certificate import read_certificate
+from evidence.verifier.digests import digest_bytes
+from evidence.verifier.dsse import Envelope, read_envelope
+from evidence.verifier.errors import UsageError
+from evidence.verifier.listing import list_release
+from evidence.verifier.release import verify_release
+from evidence.verifier.release_statement import RELEASE_SUFFIX, ReleaseStatement, read_release_statement
+from evidence.verifier.signers import read_material
+from evidence.verifier.signing import key_id
+from evidence.verifier.statement import Statement, read_statement
+from evidence.verifier.trust import TrustRoot, default_trust_root, load_trust_root
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output: its name and its type as text, ``tensor(float32)[1,1,28,28]``."""
+
+    name: str
+    profile: str
+
+
+@dataclass(frozen=True)
+class Signed:
+    """One signature over the release statement: algorithm, key id, DER in base64, and whose key it is where that is
+    known."""
+
+    algorithm: str
+    key_id: str
+    value: str
+    person: str
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """A verified release. ``zip``: the whole of it as a bundle, for whoever wants to verify it again; ``documents``:
+    what people read, by name; ``digest``: SHA3-512 of the release statement's file."""
+
+    statement: ReleaseStatement
+    build: Statement
+    policy: Mapping[str, Any]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    signatures: tuple[Signed, ...]
+    zip: bytes
+    documents: Mapping[str, bytes]
+    digest: str
+
+
+def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
+    """Verify ``release`` (a folder, a bundle, or a file of a folder) and read it.
+
+    Raises ``VerificationFailed`` for the first check that does not hold, ``UsageError`` for what is no release or has
+    no bill of materials, from which the tensors are read.
+    """
+    place = release.parent if release.is_file() and release.suffix != ".zip" else release
+    verify_release(place, trust_root).raise_if_failed()
+    listing = list_release(place)
+    (name,) = [n for n in listing.digests if n.endswith(RELEASE_SUFFIX) and "/" not in n]
+    data = listing.read(name)
+    envelope = read_envelope(data)
+    statement = read_release_statement(envelope.payload)
+    build = read_statement(read_envelope(listing.read(statement.proof.file)).payload)
+    sbom = statement.parts.get("sbom")
+    if sbom is None:
+        raise UsageError(f"{place}: the release has no bill of materials; run `cuvil sbom` before `cuvil release`")
+    inputs, outputs = _tensors(json.loads(listing.read(sbom.file)))
+    wanted = [name, statement.proof.file, statement.policy.file, *(part.file for part in statement.parts.values())]
+    wanted += [n for n in ("proof.html",) if n in listing.digests]
+    return ReleaseFacts(
+        statement,
+        build,
+        json.loads(listing.read(statement.policy.file)),
+        inputs,
+        outputs,
+        _signatures(envelope, load_trust_root(trust_root or default_trust_root())),
+        place.read_bytes() if place.is_file() else bundle(place),
+        {n: listing.read(n) for n in dict.fromkeys(wanted)},
+        digest_bytes(data).sha3_512,
+    )
+
+
+def _signatures(envelope: Envelope, root: TrustRoot) -> tuple[Signed, ...]:
+    """Every signature with the algorithm of its key: the trust root's, or that of a certificate beside them."""
+    material = read_material(envelope.verification_material)
+    algorithms = {key_id(c.spki): c.verifier.algorithm for c in map(read_certificate, material.certificates)}
+    algorithms.update({item.key_id: item.algorithm for item in root.keys})
+    owners: dict[str, str] = {}
+    for entry in root.keyring.entries if root.keyring is not None else ():
+        algorithms[entry.key_id], owners[entry.key_id] = entry.algorithm, entry.person
+    return tuple(
+        Signed(
+            algorithms.get(item.key_id, ""),
+            item.key_id,
+            base64.b64encode(item.value).decode(),
+            owners.get(item.key_id, ""),
+        )
+        for item in envelope.signatures
+    )
+
+
+def _tensors(bill: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    models = [c for c in bill.get("components", ()) if c.get("type") == "machine-learning-model"]
+    card = models[0].get("modelCard", {}).get("modelParameters", {}) if models else {}
+    return tuple(map(_tensor, card.get("inputs", ()))), tuple(map(_tensor, card.get("outputs", ())))
+
+
+def _tensor(item: dict[str, str]) -> Tensor:
+    """``image float32[1, 1, 28, 28]`` as the bill writes it."""
+    name, _, kind = item["format"].rpartition(" ") if "[" not in item["format"] else _split(item["format"])
+    dtype, bracket, shape = kind.partition("[")
+    return Tensor(name, f"tensor({dtype}){bracket}{shape.replace(' ', '')}")
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    head, bracket, shape = text.partition("[")
+    name, _, dtype = head.rpartition(" ")
+    return name, " ", f"{dtype}{bracket}{shape}"

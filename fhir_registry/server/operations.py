@@ -1,0 +1,115 @@
+"""Operations on a model: the flat view of it, and its evidence verified again where it lies."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from evidence.verifier.errors import VerifierError
+from evidence.verifier.release import verify_release
+from evidence.verifier.report import OK
+from fhir_registry.json_text import read_json, write_json
+from fhir_registry.mapping import names
+from fhir_registry.search.query import read_query
+from fhir_registry.server.http import HttpError, Request, Response, outcome_response
+from fhir_registry.store.base import Store, Stored
+from fhir_registry.validation.issues import ERROR, INFORMATION, WARNING, Issue
+
+
+def model_resource(store: Store, request: Request, identifier: str) -> Response:
+    """``$model-resource``: what a reader who knows no FHIR wants of a model version, in one flat object."""
+    stored, found = _model(store, identifier)
+    view = {
+        "id": stored.id,
+        "versionId": str(stored.version),
+        "lastUpdated": stored.updated,
+        "status": _extension(found),
+        "name": found["deviceName"][0]["name"],
+        "version": found.get("modelNumber", ""),
+        "modelPurpose": found.get("guideline", {}).get("intendedUse", ""),
+        "inputProfile": _properties(found, "inputProfile"),
+        "outputProfile": _properties(found, "outputProfile"),
+        "outputConfidence": next(iter(_properties(found, "outputConfidence")), None),
+        "arithmetic": next(iter(_properties(found, "arithmetic")), ""),
+        "equivalence": next(iter(_properties(found, "equivalence")), ""),
+        "manufacturer": found.get("manufacturer", {}).get("display", ""),
+        "identifier": [f"{item['system']}|{item['value']}" for item in found["identifier"]],
+        "engine": [f"{request.base}/{part['reference']['reference']}" for part in found.get("hasPart", ())],
+        "evidence": [f"{request.base}/{item.type}/{item.id}" for item in _documents(store, identifier)],
+        "withdrawn": next(iter(_properties(found, "withdrawn")), None),
+    }
+    return Response(200, write_json(view), {"ETag": stored.etag}, "application/json")
+
+
+def verify(store: Store, identifier: str, trust_root: Path | None) -> Response:
+    """``$verify``: the checks of `cuvil verify` on the release kept here, one issue for each.
+
+    The status is 200 whatever the verdict, as for $validate; the first issue says it in one sentence.
+    """
+    _, found = _model(store, identifier)
+    bundle = next((item for item in _documents(store, identifier) if _is_bundle(item)), None)
+    if bundle is None:
+        raise HttpError(422, "not-found", "this model has no release in the registry to verify")
+    document = read_json(bundle.body)
+    assert isinstance(document, dict)
+    address = str(document["content"][0]["attachment"]["url"]).partition("/")[2]
+    binary = store.read("Binary", address)
+    if binary is None or binary.deleted:
+        raise HttpError(422, "not-found", "the release of this model is gone from the registry")
+    data = base64.b64decode(str(read_json(binary.body)["data"]))  # type: ignore[index, call-overload]
+    with tempfile.TemporaryDirectory(prefix="cuvil-registry-") as folder:
+        path = Path(folder) / "release.zip"
+        path.write_bytes(data)
+        try:
+            report = verify_release(path, trust_root)
+        except VerifierError as error:
+            raise HttpError(422, "processing", f"the release cannot be verified here: {error}") from None
+    issues = [
+        Issue(
+            INFORMATION if item.status == OK else (ERROR if item.status == "failed" else WARNING),
+            "informational" if item.status == OK else "processing",
+            "",
+            f"{item.name}: {item.sentence}",
+        )
+        for item in report.checks
+    ]
+    retired = _extension(found) != "active"
+    verdict = f"all {len(report.checks)} checks of the release hold" if report.ok else "the release does not verify"
+    head = Issue(INFORMATION if report.ok else ERROR, "informational" if report.ok else "processing", "", verdict)
+    warning = [Issue(WARNING, "business-rule", "", "this model version was withdrawn")] if retired else []
+    return outcome_response(200, [head, *warning, *issues])
+
+
+def _model(store: Store, identifier: str) -> tuple[Stored, dict[str, Any]]:
+    stored = store.read("DeviceDefinition", identifier)
+    if stored is None or stored.deleted:
+        raise HttpError(404 if stored is None else 410, "not-found", f"there is no DeviceDefinition/{identifier[:64]}")
+    found = read_json(stored.body)
+    if not isinstance(found, dict) or names.PROFILE not in found.get("meta", {}).get("profile", ()):
+        raise HttpError(422, "not-supported", f"DeviceDefinition/{identifier[:64]} is no model of this registry")
+    return stored, found
+
+
+def _documents(store: Store, identifier: str) -> list[Stored]:
+    query = read_query("DocumentReference", [("subject", f"DeviceDefinition/{identifier}"), ("_count", "200")])
+    return list(store.search(query).matches)
+
+
+def _is_bundle(item: Stored) -> bool:
+    document = read_json(item.body)
+    assert isinstance(document, dict)
+    return any(coding.get("code") == "bundle" for coding in document.get("type", {}).get("coding", ()))
+
+
+def _extension(found: dict[str, Any]) -> str:
+    return next((e["valueCode"] for e in found.get("modifierExtension", ()) if e.get("url") == names.STATUS), "unknown")
+
+
+def _properties(found: dict[str, Any], code: str) -> list[str]:
+    return [
+        str(item["valueString"])
+        for item in found.get("property", ())
+        if any(coding.get("code") == code for coding in item["type"].get("coding", ()))
+    ]

@@ -1,0 +1,88 @@
+"""The registry as a process: stores under one folder, the FHIR interface, an audit trail, one uvicorn server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fhir_registry.audit.events import audit_event
+from fhir_registry.audit.outbox import Outbox
+from fhir_registry.server.access import Access
+from fhir_registry.server.app import FhirApp
+from fhir_registry.server.http import Request, Response
+from fhir_registry.server.service import Service
+from fhir_registry.server.writer import GroupCommit
+from fhir_registry.store.base import Write, Written
+from fhir_registry.store.sqlite import SqliteStore
+
+DATABASE = "registry.sqlite"
+AUDIT = "audit.sqlite"
+
+
+@dataclass
+class Registry:
+    """Everything a running registry holds open."""
+
+    store: SqliteStore
+    writer: GroupCommit[Sequence[Write], list[Written]]
+    outbox: Outbox
+    app: FhirApp
+
+    def close(self) -> None:
+        self.writer.close()
+        self.outbox.close()
+        self.store.close()
+
+
+def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Path | None = None) -> Registry:
+    """Open the registry in ``folder``, which is made when missing."""
+    store = SqliteStore(folder / DATABASE)
+    writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
+    outbox = Outbox(folder / AUDIT)
+
+    async def record(request: Request, response: Response) -> None:
+        await asyncio.wrap_future(outbox.append(audit_event(request, response, "Cuvil registry")))
+
+    access = Access(trust_root)
+    app = FhirApp(
+        Service(store, writer), version=version, base=base, trust_root=trust_root, admit=access.admit, record=record
+    )
+    return Registry(store, writer, outbox, app)
+
+
+def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        registry.app,
+        log_level="warning",
+        lifespan="off",
+        server_header=False,
+        limit_concurrency=1000,
+        timeout_graceful_shutdown=10,
+    )
+    server = uvicorn.Server(config)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    async def run() -> None:
+        task: asyncio.Task[Any] = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        if server.started:
+            ready()
+        await task
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run())

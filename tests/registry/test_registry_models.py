@@ -1,0 +1,229 @@
+"""From a release to what a hospital sees: registered, found by fhirpy, verified where it lies, withdrawn."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from registry_client import Client
+from tiny_models import ModelMaker
+
+from cuvil_assets.cli import main
+from evidence.keys import load_keys
+from evidence.signing_keys import load_signing_keys
+from fhir_registry.mapping.facts import read_facts
+from fhir_registry.server.access import make_token
+from fhir_registry.validation.walk import validate
+
+POLICY = """version: 1
+model: {name: tiny, version: "1.0.0", purpose: "Finds nothing; made for tests."}
+release: {demand: [equivalence, sbom]}
+sbom: {manufacturer: "Example Hospital Devices"}
+"""
+
+
+@dataclass(frozen=True)
+class Released:
+    home: Path
+    folder: Path
+
+
+def cuvil(*words: str | Path) -> None:
+    assert main([str(word) for word in words]) == 0, words
+
+
+@pytest.fixture(scope="module")
+def released(
+    home_maker: Callable[[], Path], tiny_model: ModelMaker, tmp_path_factory: pytest.TempPathFactory
+) -> Released:
+    """A release of a model that was really built, signed with the development keys of a home."""
+    with pytest.MonkeyPatch.context() as patch:
+        home, folder = home_maker(), tmp_path_factory.mktemp("released")
+        patch.setenv("CUVIL_HOME", str(home))
+        policy, engine = folder / "policy.yaml", folder / "build" / "inference-engine.bin"
+        policy.write_text(POLICY)
+        cuvil("build", "--model", tiny_model(), "--policy", policy, "--target", "x86_64-linux-musl",
+              "--input-shape", "image=1,1,8,8", "--output", engine, "--equivalence-inputs", "1")  # fmt: skip
+        cuvil("sbom", engine)
+        cuvil("release", engine, "--output", folder / "release")
+    return Released(home, folder / "release")
+
+
+@dataclass
+class Running:
+    client: Client
+    home: Path
+    process: subprocess.Popen[str]
+
+
+@pytest.fixture
+def running(released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """`cuvil registry serve` as a process over a home with keys and nothing registered."""
+    home = tmp_path / "home"
+    (home).mkdir(mode=0o700)
+    shutil.copytree(released.home / "keys", home / "keys")
+    monkeypatch.setenv("CUVIL_HOME", str(home))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0"],
+        env={**os.environ, "CUVIL_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    assert address.endswith("/metadata"), process.communicate(timeout=10)
+    yield Running(Client(address.removesuffix("/metadata")), home, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0 and "Traceback" not in err, err
+
+
+def test_from_a_release_to_what_a_hospital_sees(
+    running: Running, released: Released, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fhirpy import SyncFHIRClient
+
+    client = running.client
+    cuvil("registry", "register", released.folder)
+    assert "resources written" in capsys.readouterr().out
+    cuvil("registry", "register", released.folder, "--json")
+    assert json.loads(capsys.readouterr().out)["changed"] == 0
+    hospital = SyncFHIRClient(client.base)
+    found = hospital.resources("DeviceDefinition")
+    digest = read_facts(released.folder).build.sources["model.onnx"]
+    model = found.search(identifier=digest).get()
+    assert model["modelNumber"] == "1.0.0"
+    assert found.search(**{"model-purpose:contains": "made for tests"}).get()["id"] == model["id"]
+    assert found.search(**{"input-profile:contains": "float32)[1,1,8,8"}).get()["id"] == model["id"]
+    assert found.search(**{"artifact-status": "active", "manufacturer.name": "example"}).count() == 2
+    status, _, view = client.call("GET", f"DeviceDefinition/{model['id']}/$model-resource")
+    assert status == 200 and view["status"] == "active" and view["modelPurpose"] == "Finds nothing; made for tests."
+    assert view["inputProfile"] == ["image: tensor(float32)[1,1,8,8]"] and view["outputConfidence"] is None
+    _, _, outcome = client.call("GET", f"DeviceDefinition/{model['id']}/$verify")
+    assert outcome["issue"][0]["severity"] == "information" and "checks of the release hold" in str(outcome["issue"][0])
+    history = client.call("GET", f"Provenance?target=DeviceDefinition/{model['id']}")[2]["entry"][0]["resource"]
+    assert history["target"][0]["reference"] == f"DeviceDefinition/{model['id']}/_history/1"
+    assert {s["sigFormat"] for s in history["signature"]} == {
+        "application/vnd.cuvil.sm2-sm3",
+        "application/vnd.cuvil.ecdsa-p384-sha384",
+    }
+    # the very bytes of the release, by any client
+    document = client.call("GET", "DocumentReference?type=release")[2]["entry"][0]["resource"]
+    address = f"{client.base}/{document['content'][0]['attachment']['url']}"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        assert answer.read() == (released.folder / "inference-engine.release.json").read_bytes()
+        assert answer.headers["Content-Disposition"] == "attachment"
+    for kind in ("DeviceDefinition", "DocumentReference", "Provenance", "Organization", "Binary"):
+        for item in client.call("GET", f"{kind}?_count=100")[2].get("entry", ()):
+            assert [i for i in validate(item["resource"]) if i.severity == "error"] == []
+    cuvil("registry", "withdraw", "tiny|1.0.0", "--reason", "a test ended")
+    view = client.call("GET", f"DeviceDefinition/{model['id']}/$model-resource")[2]
+    assert view["status"] == "retired" and view["withdrawn"].endswith(": a test ended")
+    assert found.search(**{"artifact-status": "active"}).count() == 0
+    issues = client.call("GET", f"DeviceDefinition/{model['id']}/$verify")[2]["issue"]
+    assert "withdrawn" in issues[1]["details"]["text"]
+    assert main(["registry", "register", str(released.folder)]) == 2
+    capsys.readouterr()
+    cuvil("registry", "list")
+    assert "retired  tiny|1.0.0" in capsys.readouterr().out
+    cuvil("registry", "audit")
+    assert "events in one chain" in capsys.readouterr().out
+
+
+def test_what_is_no_verified_release_is_not_registered(
+    running: Running, released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(released.folder, copy)
+    proof = copy / "inference-engine.proof.json"
+    proof.write_bytes(proof.read_bytes().replace(b"1", b"2", 1))
+    assert main(["registry", "register", str(copy), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["check"]
+    assert main(["registry", "register", str(tmp_path)]) in (1, 2)
+    assert main(["registry", "withdraw", "tiny|9", "--reason", "x"]) == 2
+    assert main(["registry", "withdraw", "tiny|9", "--reason", " "]) == 2
+    assert main(["registry", "list"]) == 0
+    assert "0 model versions" in capsys.readouterr().out
+
+
+ORGANISATION = {"resourceType": "Organization", "name": "O"}
+
+
+def test_writes_need_a_builders_token(running: Running) -> None:
+    client = running.client
+    status, headers, _ = client.call("POST", "Organization", ORGANISATION)
+    assert status == 401 and headers["www-authenticate"].startswith("Bearer")
+    signer = next(s for s in load_keys(running.home).signers if s.algorithm == "ecdsa-p384-sha384")
+
+    def post(token: str) -> int:
+        return client.call("POST", "Organization", ORGANISATION, {"Authorization": f"Bearer {token}"})[0]
+
+    token = make_token(signer, client.base)
+    assert post(token) == 201
+    assert post(token) == 403  # once only
+    assert post(make_token(signer, "https://another.org/fhir")) == 403
+    assert post(make_token(signer, client.base, now=time.time() - 600)) == 403
+    assert post(make_token(signer, client.base, now=time.time() + 600)) == 403
+    assert post(make_token(signer, client.base, seconds=4000)) == 403
+    head, claims, signature = make_token(signer, client.base).split(".")
+    assert post(f"{head}.{claims}.{signature[:-4]}AAAA") == 403
+    assert post(f"eyJhbGciOiJub25lIn0.{claims}.") == 403
+    assert post("x") == 403
+    assert client.call("POST", "Organization", ORGANISATION, {"Authorization": "Basic eDp5"})[0] == 401
+    assert client.call("POST", "Organization/$validate", ORGANISATION)[0] == 200
+    assert client.call("DELETE", "Organization/x")[0] == 401
+
+
+def test_a_key_of_somebody_else_is_refused(running: Running, home_maker: Callable[[], Path]) -> None:
+    from evidence.keys import init_keys
+
+    other = init_keys(home_maker())
+    signer = next(s for s in other.signers if s.algorithm == "ecdsa-p384-sha384")
+    token = make_token(signer, running.client.base)
+    status = running.client.call("POST", "Organization", ORGANISATION, {"Authorization": f"Bearer {token}"})[0]
+    assert status == 403
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
+    released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    shutil.copytree(released.home / "keys", home / "keys")
+    signer = next(s for s in load_signing_keys(home / "keys").signers if s.algorithm == "ecdsa-p384-sha384")
+    acknowledged: list[str] = []
+    for _ in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0"],
+            env={**os.environ, "CUVIL_HOME": str(home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        client = Client(process.stdout.readline().strip().removesuffix("/metadata"))
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            headers = {"Authorization": f"Bearer {make_token(signer, client.base)}"}
+            status, _, found = client.call("POST", "Organization", ORGANISATION, headers)
+            assert status == 201
+            acknowledged.append(found["id"])
+        process.kill()
+        process.communicate(timeout=30)
+    from fhir_registry.store.sqlite import SqliteStore
+
+    store = SqliteStore(home / "registry" / "registry.sqlite")
+    assert len(acknowledged) > 10
+    assert all(store.read("Organization", identifier) is not None for identifier in acknowledged)
+    store.close()

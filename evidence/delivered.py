@@ -24,6 +24,11 @@ DECISIONS_SIGNED = ".decisions.intoto.json"
 ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED, DECISIONS_SIGNED)
 
 
+def stem_of(engine_name: str) -> str:
+    """What the names of the files beside an engine begin with."""
+    return proof_name(engine_name).removesuffix(".proof.json")
+
+
 class Delivered:
     """What lies beside ``engine``; nothing is read before it is asked for."""
 
@@ -32,7 +37,7 @@ class Delivered:
             raise UsageError(f"{engine}: no such engine; give the engine file that `cuvil build` wrote")
         self.engine = engine
         self.proof_name = proof_name(engine.name)
-        self.stem = self.proof_name.removesuffix(".proof.json")
+        self.stem = stem_of(engine.name)
 
     def proof(self) -> bytes:
         """Bytes of the build proof."""

@@ -36,6 +36,7 @@ KINDS = {
     "equivalence": {"report"},
     "build_proof": {"signed"},
     "sbom": {"report", "cyclonedx"},
+    "coverage": {"report"},
     "dataset": {"report"},
     "reproducibility": {"report"},
 }

@@ -18,7 +18,7 @@ from compiler_kernels.stage import StageResult
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import ALLOCATORS
 from compiler_kernels.toolchain.elf import read_sections
-from cuvil_assets.chain import BUILD_PROOF, DATASET, REPRODUCIBILITY, SBOM
+from cuvil_assets.chain import BUILD_PROOF, COVERAGE, DATASET, REPRODUCIBILITY, SBOM
 from cuvil_assets.execution import Build, difference, error_sentence
 from evidence.reference import graph_bounds, load_graph
 from evidence.verifier.errors import VerifierError
@@ -184,6 +184,14 @@ def splits_disjoint(build: Build, result: StageResult) -> Outcome:
     return Outcome(verdict == "passed", f"{said}; the policy {'allows' if verdict == 'passed' else 'refuses'} that")
 
 
+def covered(build: Build, result: StageResult) -> Outcome:
+    """Every figure reaches its limit in the policy, no record was lost, and clang counts the same."""
+    facts = result.facts
+    if facts["verdict"] == "not stated":
+        return Outcome(False, "the policy has no clinical logic with a section coverage, so nothing was recorded", True)
+    return Outcome(facts["verdict"] == "passed", str(facts["sentence"]))
+
+
 def every_byte_again(build: Build, result: StageResult) -> Outcome:
     """Every rebuild gave every recorded byte, and what the policy asks for was done."""
     facts = result.facts
@@ -207,6 +215,7 @@ CHECKS: dict[str, dict[str, Check]] = {
     "equivalence": {"bits_equal": bits_equal, "error_within_limit": error_within_limit},
     BUILD_PROOF: {"proof_verifies": proof_verifies},
     SBOM: {"bill_names_the_engine": bill_names_the_engine},
+    COVERAGE: {"covered": covered},
     DATASET: {"splits_disjoint": splits_disjoint},
     REPRODUCIBILITY: {"every_byte_again": every_byte_again},
 }

@@ -35,6 +35,8 @@ def summary(result: StageResult) -> str:
         parts.append(_varied(json.loads(result.principal.data)))
     elif result.stage == "sbom":
         parts.append(_components(json.loads(result.principal.data)))
+    elif result.stage == "coverage":
+        parts.append(_figures(json.loads(result.principal.data)))
     elif result.stage == "dataset":
         parts.append(_splits(json.loads(result.principal.data)))
     else:
@@ -79,6 +81,15 @@ def _splits(report: dict[str, Any]) -> str:
             table(("the same by", "items"), shared),
         ]
     )
+
+
+def _figures(report: dict[str, Any]) -> str:
+    rows = [
+        (name, str(total["covered"]), str(total["infeasible"]), str(total["open"]), f"{total['percent']:g} %")
+        for name, total in report.get("totals", {}).items()
+    ]
+    said = f"Verdict **{report['verdict']}**. {report.get('sentence', '')}"
+    return said + "\n\n" + table(("criterion", "covered", "infeasible", "open", "of feasible"), rows)
 
 
 def error_table(report: dict[str, Any]) -> str:

@@ -49,6 +49,7 @@ def run_stage(build: Build, name: str) -> Recorded:
         chain.BUILD_PROOF: _proof,
         chain.SBOM: _sbom,
         chain.DATASET: _dataset,
+        chain.COVERAGE: _coverage,
         chain.REPRODUCIBILITY: _reproducibility,
     }
     action, work = plans[name](build) if name in plans else _stage(build, name)
@@ -165,6 +166,12 @@ def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
 
 def _dataset(build: Build) -> tuple[Action, Callable[[], StageResult]]:
     from cuvil_assets.datasets import plan
+
+    return plan(build)
+
+
+def _coverage(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    from cuvil_assets.coverage import plan
 
     return plan(build)
 

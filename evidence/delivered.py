@@ -17,9 +17,16 @@ REPORT_SUFFIXES = {
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
     "dataset": ".dataset.json",
+    "decisions": ".decisions.json",
 }
 REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
-ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED)
+DECISIONS_SIGNED = ".decisions.intoto.json"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED, DECISIONS_SIGNED)
+
+
+def stem_of(engine_name: str) -> str:
+    """What the names of the files beside an engine begin with."""
+    return proof_name(engine_name).removesuffix(".proof.json")
 
 
 class Delivered:
@@ -30,7 +37,7 @@ class Delivered:
             raise UsageError(f"{engine}: no such engine; give the engine file that `cuvil build` wrote")
         self.engine = engine
         self.proof_name = proof_name(engine.name)
-        self.stem = self.proof_name.removesuffix(".proof.json")
+        self.stem = stem_of(engine.name)
 
     def proof(self) -> bytes:
         """Bytes of the build proof."""
@@ -42,7 +49,7 @@ class Delivered:
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
 
     def attached_names(self) -> list[str]:
-        """Files that go with a report: log and signed result of the rebuilds."""
+        """Files that go with a report: log of the rebuilds, signed results."""
         names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
         return [name for name in names if self.engine.with_name(name).is_file()]
 

@@ -53,7 +53,7 @@ def run(
     words += ["--output-dir", str(output_dir), "--session", str(folder)] + (["--json"] if as_json else [])
     words += [] if threads is None else ["--threads", str(threads)]
     words += [] if coverage is None else ["--coverage", str(coverage)]
-    before = len(archive.file.read()[0])
+    before = archive.end()
     code, out, said = program.infer([*words, *(["--kept"] if expected else [])], subject)
     sys.stderr.write(said)
     sys.stdout.write(out)
@@ -89,7 +89,7 @@ def _keep(archive: Archive, subject: Subject, described: dict[str, Any], texts: 
 
 def _same(archive: Archive, before: int, token: str, expected: list[str]) -> None:
     """That the engine read what was kept: nobody exchanged a file in between. Others may have written records too."""
-    own = [item for item in archive.records()[before:] if item.subject == token and item.kind == INFERENCE]
+    own = [item for item in archive.records(before) if item.subject == token and item.kind == INFERENCE]
     if not any([tensor.digest for tensor in item.inputs] == expected for item in own):
         raise UsageError(
             f"{archive.folder}: an input file changed while the engine ran: what is kept is not what it read; run again"

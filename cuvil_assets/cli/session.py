@@ -181,8 +181,7 @@ def document(item: Record) -> dict[str, Json]:
 
 
 def _check(archive: Archive, root: TrustRoot | None, against: bytes | None, without_inputs: bool) -> SessionReport:
-    home = current_home().root
-    look = None if without_inputs else lambda record: inputs.check_kept(home, archive, record)
+    look = None if without_inputs else inputs.kept_check(current_home().root, archive)
     return check_archive(archive, root, look, against)
 
 

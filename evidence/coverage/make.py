@@ -94,6 +94,12 @@ def make_coverage(
     return Made(report, data, coverage_page(report), archive)
 
 
+def has_probes(statement: Statement, find: Find) -> bool:
+    """Whether the engine of ``statement`` has probes, so that there is something to cover."""
+    probes = json.loads(_Artefacts(statement, find).read("generated_source", "probes.json"))
+    return bool(probes["compiled_in"] and probes["probes"])
+
+
 def _recounted(clinical: str, finder: Finder, executed: Executed) -> Recount:
     missing = missing_tools()
     if missing:

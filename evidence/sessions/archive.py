@@ -45,10 +45,27 @@ class Archive:
         self.require()
         return self.file.read()
 
-    def records(self) -> list[Record]:
-        """All records; ``VerificationFailed`` ``session-record`` names the first line that is none."""
+    def end(self) -> int:
+        """Where in the file the next record will begin, in bytes."""
+        try:
+            return self.file.path.stat().st_size - len(self.file.tail()[1])
+        except FileNotFoundError:
+            return 0
+
+    def records(self, start: int = 0) -> list[Record]:
+        """All records, or those from the byte ``start`` on, where one begins (:meth:`end`).
+
+        ``VerificationFailed`` ``session-record`` names the first line that is none.
+        """
         found = []
-        for number, line in enumerate(self.lines()[0]):
+        if start:
+            self.require()
+            with self.file.path.open("rb") as stream:
+                stream.seek(start)
+                lines = stream.read().split(b"\n")[:-1]
+        else:
+            lines = self.lines()[0]
+        for number, line in enumerate(lines):
             try:
                 found.append(read_record(line))
             except MalformedError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -104,19 +104,27 @@ def open_input(archive: Archive, subject: Subject, tensor: Tensor) -> bytes:
     return data
 
 
-def check_kept(home: Path, archive: Archive, record: Record) -> str:
-    """What is wrong with the kept inputs of ``record``, or nothing; without its key only whether they are there."""
+def kept_check(home: Path, archive: Archive) -> Callable[[Record], str]:
+    """What looks at the kept inputs of a record, with the keys that ``home`` has now.
+
+    It gives an empty text, or what is wrong with them; without the subject's key, only whether they are there.
+    """
     vault = vault_of(home, archive)
-    subject = vault.subjects().get(record.subject) if vault else None
-    try:
-        for tensor in record.inputs:
-            if subject is not None:
-                open_input(archive, subject, tensor)
-            elif not _path(archive, record.subject, tensor).is_file():
-                return f"the kept input '{tensor.name}' is missing"
-    except VerificationFailed as error:
-        return str(error)
-    return ""
+    subjects = vault.subjects() if vault else {}
+
+    def check(record: Record) -> str:
+        subject = subjects.get(record.subject)
+        try:
+            for tensor in record.inputs:
+                if subject is not None:
+                    open_input(archive, subject, tensor)
+                elif not _path(archive, record.subject, tensor).is_file():
+                    return f"the kept input '{tensor.name}' is missing"
+        except VerificationFailed as error:
+            return str(error)
+        return ""
+
+    return check
 
 
 def erase(home: Path, archive: Archive, name: str) -> Record:

@@ -17,7 +17,7 @@ from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.registry import runs_natively
 from evidence.sessions.archive import Archive
 from evidence.sessions.check import check_archive
-from evidence.sessions.inputs import check_kept
+from evidence.sessions.inputs import kept_check
 from evidence.sessions.recorder import SessionRecorder
 from evidence.sessions.trace_context import TraceContext, read_context
 from evidence.verifier.errors import UsageError
@@ -58,7 +58,7 @@ def test_the_records_are_the_same_bytes(maker: Maker, inputs: str, home: Path, t
     assert lines_of(tmp_path / "python") == lines_of(tmp_path / "c")
     assert recorder.last is not None and recorder.last.index == 2
     archive = Archive(tmp_path / "python")
-    report = check_archive(archive, None, lambda record: check_kept(home, archive, record))
+    report = check_archive(archive, None, kept_check(home, archive))
     assert report.ok and report.kept == 3
 
 

@@ -19,11 +19,11 @@ from cuvil_assets.store import Action
 from evidence.dataset.compare import compare
 from evidence.dataset.manifest import Manifest, read_manifest
 from evidence.verifier.canonical import MalformedError, canonical_bytes
-from evidence.verifier.dataset import FAILED, WAIVED, read_waiver, with_waiver
 from evidence.verifier.dsse import read_envelope
 from evidence.verifier.files import read_small
 from evidence.verifier.statement import read_statement
 from evidence.verifier.trust import load_trust_root
+from evidence.verifier.waiver import FAILED, WAIVED, read_waiver, with_waiver
 
 REPORT: Final = "dataset.json"
 NOT_STATED: Final = "not stated"
@@ -106,11 +106,11 @@ def _report(home: Home, section: Dataset | None, manifests: Mapping[str, Manifes
     path = home.datasets / f"{hashlib.sha256(data).hexdigest()}.waiver.json"
     if found.verdict != FAILED or not path.is_file():
         return data, facts
-    signed = read_small(path, "waiver", "sign it again with `cuvil dataset waive`")
+    signed = read_small(path, "waiver", "sign it again with `cuvil waive`")
     try:
         waiver = read_waiver(signed, found.to_json(), load_trust_root(home.root / "keys" / "trust-root.json"))
     except MalformedError as error:
-        raise UsageError(f"{path}: is no waiver ({error}); sign it again with `cuvil dataset waive`") from None
+        raise UsageError(f"{path}: is no waiver ({error}); sign it again with `cuvil waive`") from None
     waived: dict[str, Json] = {"verdict": WAIVED, "waived_by": waiver.person, "reason": waiver.reason}
     return with_waiver(found.to_json(), signed), {**facts, **waived}
 

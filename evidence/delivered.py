@@ -17,10 +17,12 @@ REPORT_SUFFIXES = {
     "reproducibility": ".reproducibility.json",
     "sbom": ".cdx.json",
     "dataset": ".dataset.json",
+    "decisions": ".decisions.json",
 }
 REPRODUCE_LOG, REPRODUCE_SIGNED = ".reproducibility.log", ".reproducibility.intoto.json"
 COVERAGE_PAGE, COVERAGE_VECTORS = ".coverage.html", ".coverage.vectors.gz"
-ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED, COVERAGE_PAGE, COVERAGE_VECTORS)
+DECISIONS_SIGNED = ".decisions.intoto.json"
+ATTACHED_SUFFIXES = (REPRODUCE_LOG, REPRODUCE_SIGNED, DECISIONS_SIGNED, COVERAGE_PAGE, COVERAGE_VECTORS)
 
 
 def stem_of(engine_name: str) -> str:
@@ -48,7 +50,7 @@ class Delivered:
         return {part: name for part, name in names.items() if self.engine.with_name(name).is_file()}
 
     def attached_names(self) -> list[str]:
-        """Files that go with a report: log and signed result of the rebuilds, page and vectors of the coverage."""
+        """Files that go with a report: log of the rebuilds, signed results, page and vectors of the coverage."""
         names = [self.stem + suffix for suffix in ATTACHED_SUFFIXES]
         return [name for name in names if self.engine.with_name(name).is_file()]
 

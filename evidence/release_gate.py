@@ -26,6 +26,7 @@ _REMEDIES = {
     "coverage": "put the report beside the engine, or take it out of the policy's release.demand",
     "reproducibility": "run `cuvil reproduce` first",
     "dataset": "run `cuvil dataset check --engine`",
+    "decisions": "run `cuvil decisions` with the test set",
     "approvals": "run `cuvil approve` for each role",
     "timestamp": "state timestamp.url in the policy or give --timestamp-command",
     "intoto": "report this as a defect",

@@ -14,7 +14,7 @@ from compiler_kernels.ir.extents import model_outputs
 from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.text import format_type
 from compiler_kernels.policy.logic import LogicError, check_names, resolve, tensors_of
-from compiler_kernels.policy.schema import Policy
+from compiler_kernels.policy.schema import Policy, contradictions
 from compiler_kernels.policy.tensors import TensorGuard
 from compiler_kernels.policy.yaml_text import Document, Path, read_yaml
 
@@ -65,6 +65,8 @@ def load_policy(text: str | bytes, filename: str) -> Policy:
         check_names(policy)
     except LogicError as error:
         raise document.error(error.path, str(error)) from None
+    for field, why in contradictions(policy):
+        raise document.error(("recertification", field), why)
     return policy
 
 
@@ -139,6 +141,9 @@ def check_against(policy: Policy, module: Module) -> None:
         resolve(policy, *tensors_of(module))
     except LogicError as error:
         raise PolicyMisfit(error.path, str(error)) from None
+    section = policy.recertification
+    if section is not None and section.score not in outputs:
+        raise PolicyMisfit(("recertification", "score"), f"is no output of the model: they are {_listed(outputs)}")
 
 
 def _check(section: str, guards: Mapping[str, TensorGuard], present: Mapping[str, TensorType]) -> None:

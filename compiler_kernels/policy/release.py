@@ -8,13 +8,15 @@ from pydantic import Field, field_validator
 
 from compiler_kernels.policy.section import Section
 
-Demand = Literal["approvals", "coverage", "dataset", "equivalence", "intoto", "reproducibility", "sbom", "timestamp"]
+Demand = Literal[
+    "approvals", "coverage", "dataset", "decisions", "equivalence", "intoto", "reproducibility", "sbom", "timestamp"
+]
 
 
 class Release(Section):
     """A part that is demanded and missing, or whose verdict is not ``passed``, ends a release with exit code 3.
 
-    Of ``dataset`` the verdict ``waived`` will do.
+    Of ``dataset`` and ``decisions`` the verdict ``waived`` will do.
     """
 
     demand: tuple[Demand, ...] = Field(default=(), description="Parts without which nothing is released.")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 import rfc8785
@@ -21,6 +21,7 @@ from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Qua
 from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.recertification import Recertification
 from compiler_kernels.policy.release import Release
 from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
@@ -59,6 +60,9 @@ class Policy(Section):
     dataset: Dataset | None = Field(
         default=None, description="Training, tuning and test set by digest, which must be disjoint."
     )
+    recertification: Recertification | None = Field(
+        default=None, description="The frozen test set, and what an engine must reach on it."
+    )
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")
@@ -92,6 +96,18 @@ class Policy(Section):
     def bounds(self) -> dict[str, Bound]:
         """Bounds of the symbols that stay variable, in the order of their names, in the form the importer takes."""
         return {name: self.shapes[name].bound() for name in sorted(self.shapes)}
+
+
+def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Fields of the section ``recertification`` that other sections contradict, and why."""
+    found = policy.recertification
+    if found is None:
+        return
+    if found.decision is not None and found.decision not in policy.decisions:
+        yield "decision", f"is no decision of the policy: they are {', '.join(policy.decisions) or 'none'}"
+    split = policy.dataset.splits.get("test") if policy.dataset is not None else None
+    if split is not None and split.sha256 != found.data:
+        yield "data", "is not dataset.splits.test.sha256; an engine is judged on the test set, name it in both"
 
 
 def published_schema() -> str:

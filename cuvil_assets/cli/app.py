@@ -10,6 +10,7 @@ import typer
 from cuvil_assets.cli.audit_app import add_audit
 from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.dataset_app import add_dataset
+from cuvil_assets.cli.decisions_app import add_decisions
 from cuvil_assets.cli.keys_app import add_keys
 from cuvil_assets.cli.recertify_app import add_recertify
 from cuvil_assets.cli.registry_app import add_registry
@@ -38,6 +39,7 @@ add_session(app)
 add_trace(app)
 add_change(app)
 add_dataset(app)
+add_decisions(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]

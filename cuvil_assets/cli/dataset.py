@@ -1,4 +1,4 @@
-"""``cuvil dataset``: manifests of splits, their comparison, and waivers."""
+"""``cuvil dataset``: manifests of splits, and their comparison."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import load_policy, policy_from_json
 from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.stage import Json, sha3_512_hex
-from cuvil_assets import audit
-from cuvil_assets.cli.outcome import note, print_json
-from cuvil_assets.datasets import find_manifests, keep_manifest, keep_waiver
+from cuvil_assets.cli.outcome import print_json
+from cuvil_assets.datasets import find_manifests, keep_manifest
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
@@ -20,14 +19,12 @@ from evidence.classify.build import read_build
 from evidence.dataset.compare import Check, compare
 from evidence.dataset.manifest import Manifest, manifest_of
 from evidence.dataset.sources import Progress, read_source
-from evidence.dataset.waiver import waive as sign_waiver
 from evidence.delivered import REPORT_SUFFIXES
-from evidence.signing_keys import load_signing_keys
 from evidence.verifier.canonical import MalformedError
-from evidence.verifier.dataset import FAILED, WAIVED, Waiver, read_waiver, with_waiver
 from evidence.verifier.errors import VerificationFailed
 from evidence.verifier.files import read_small
 from evidence.verifier.trust import default_trust_root, load_trust_root
+from evidence.verifier.waiver import FAILED, WAIVED, Waiver, read_waiver, with_waiver
 
 _SHOWN = 20
 """Groups and pairs shown to a person; the report has all."""
@@ -81,11 +78,11 @@ def check(
     report, verdict, data = found.to_json(), found.verdict, found.encode()
     waived = None
     if waiver is not None and verdict == FAILED:
-        signed = read_small(waiver, "waiver", "make it with `cuvil dataset waive`")
+        signed = read_small(waiver, "waiver", "make it with `cuvil waive`")
         try:
             waived = read_waiver(signed, report, load_trust_root(trust_root or default_trust_root()))
         except MalformedError as error:
-            raise UsageError(f"{waiver}: is no waiver ({error}); make it with `cuvil dataset waive`") from None
+            raise UsageError(f"{waiver}: is no waiver ({error}); make it with `cuvil waive`") from None
         verdict, data = WAIVED, with_waiver(report, signed)
     place = output or beside
     if place is not None:
@@ -95,26 +92,6 @@ def check(
     else:
         _print(found, verdict, waived, place)
     return 1 if verdict == FAILED else 0
-
-
-def waive(report: Path, person: str, reason: str, output: Path, key: Path | None, as_json: bool) -> None:
-    """Write the signed waiver."""
-    data = read_small(report, "report", "write it with `cuvil dataset check --output`")
-    keys = load_signing_keys(key or current_home().root)
-    try:
-        signed = sign_waiver(data, person, reason, keys)
-    except MalformedError as error:
-        raise UsageError(f"{report}: is no report ({error}); write it with `cuvil dataset check --output`") from None
-    _write(output, signed)
-    keep_waiver(current_home(), data, signed)
-    fields: dict[str, Json] = {"gate": "dataset", "keys": list(keys.key_ids), "sha3_512": audit.digest_of(output)}
-    remark = audit.record(current_home().root, "waiver", fields, person=person)
-    if remark:
-        note(remark)
-    if as_json:
-        print_json({"waiver": str(output), "person": person, "reason": reason})
-        return
-    print(f"{output}: {person} waives what {report} lists")
 
 
 def _section(policy: Path | None, engine: Path | None, trust_root: Path | None) -> tuple[Dataset | None, Path | None]:

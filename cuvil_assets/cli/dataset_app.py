@@ -22,7 +22,6 @@ def add_dataset(app: typer.Typer) -> None:
     )
     dataset_app.command("manifest")(manifest)
     dataset_app.command("check")(check)
-    dataset_app.command("waive")(waive)
     app.add_typer(dataset_app, name="dataset")
 
 
@@ -82,24 +81,3 @@ def check(
     raise typer.Exit(
         command.check(splits or [], policy, engine, only or [], numbers, near, waiver, trust_root, output, json)
     )
-
-
-def waive(
-    report: Annotated[
-        Path, typer.Argument(metavar="REPORT", help="The report of a check that failed.", show_default=False)
-    ],
-    person: Annotated[
-        str, typer.Option(metavar="NAME", help="Who waives, as the keyring writes it.", show_default=False)
-    ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the shared items do no harm.", show_default=False)],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The waiver to write.", show_default=False)],
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="That person's key folder; this machine's if absent.", show_default=False),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Sign, as one person, why exactly what this report lists shall not block."""
-    from cuvil_assets.cli import dataset as command
-
-    command.waive(report, person, reason, output, key, json)

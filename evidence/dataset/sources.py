@@ -32,7 +32,7 @@ def read_source(text: str, only: Sequence[str], numbers: bool, progress: Progres
     elif path.suffix == ".json":
         found = read_manifest(path).items
     else:
-        found = list(array_items(_array(text)))
+        found = list(array_items(read_array(text)))
     if not found:
         raise UsageError(f"{text}: holds no item; give a folder, an array or a manifest with items")
     if numbers:
@@ -40,7 +40,8 @@ def read_source(text: str, only: Sequence[str], numbers: bool, progress: Progres
     return list(found)
 
 
-def _array(text: str) -> Array:
+def read_array(text: str, least_axes: int = 2) -> Array:
+    """``FILE.npy`` or ``FILE.npz:ARRAY``, whose first axis counts items; ``UsageError`` for anything else."""
     file, colon, name = text.rpartition(":")
     path = Path(file) if colon and file.endswith(".npz") else Path(text)
     try:
@@ -57,7 +58,7 @@ def _array(text: str) -> Array:
                 array = loaded[name]
     except (OSError, ValueError, EOFError) as error:
         raise UsageError(f"{path}: is no folder, manifest (.json), .npy or .npz file ({error})") from None
-    if array.ndim < 2:
+    if array.ndim < least_axes:
         raise UsageError(f"{text}: has {array.ndim} axes; the first one must count images")
     return array
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROVENANCE_TYPE = "https://slsa.dev/provenance/v1"
 TEST_RESULT_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 CYCLONEDX_TYPE = "https://cyclonedx.org/bom"
-REPORTS = ("equivalence", "coverage", "reproducibility")
+REPORTS = ("equivalence", "coverage", "reproducibility", "decisions")
 RESULTS = {"passed": "PASSED", "failed": "FAILED"}
 
 

@@ -11,6 +11,7 @@ from evidence.verifier.approvals import check_approvals, check_separation
 from evidence.verifier.build import proof_name
 from evidence.verifier.canonical import Json, MalformedError, expect_map, strict_json
 from evidence.verifier.dataset import check_dataset
+from evidence.verifier.decisions import check_decisions
 from evidence.verifier.deployed import check_device
 from evidence.verifier.deployment import DEPLOYMENT_SUFFIX, Deployment
 from evidence.verifier.dsse import read_envelope
@@ -177,12 +178,15 @@ class Contents:
         for name, part in found.parts.items():
             if part.verdict == "failed":
                 raise MalformedError(f"the verdict of {name} ({part.file}) is failed")
-        for name in ("coverage", "reproducibility", "dataset"):
+        for name in ("coverage", "reproducibility", "dataset", "decisions"):
             if name in found.parts:
                 self._verdict(found.parts[name])
         remark = ""
         if "dataset" in found.parts:
             remark = "; " + check_dataset(self.read(found.parts["dataset"].file), policy, self.root)
+        if "decisions" in found.parts:
+            engine = found.subjects[found.engine].sha3_512
+            remark += "; " + check_decisions(self.read(found.parts["decisions"].file), policy, engine, self.root)
         equivalence = found.parts.get("equivalence")
         if equivalence is not None and (equivalence.sha3_512, equivalence.verdict) != (
             build.equivalence.report,

@@ -16,7 +16,7 @@ from evidence.verifier.subjects import Subject, encode_statement, file_name, rea
 RELEASE_TYPE = "https://cuvil.dev/release/v1"
 RELEASE_SUFFIX = ".release.json"
 # What a policy can demand; the parts are files with a verdict.
-PARTS = ("equivalence", "sbom", "coverage", "reproducibility", "dataset", "intoto")
+PARTS = ("equivalence", "sbom", "coverage", "reproducibility", "dataset", "decisions", "intoto")
 # Parts that a policy demands in vain while their verdict is another than `passed`.
 MUST_PASS = ("equivalence", "reproducibility")
 DEMANDS = (*PARTS, "approvals", "timestamp")

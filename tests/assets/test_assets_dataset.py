@@ -81,7 +81,7 @@ def test_a_shared_image_blocks_until_it_is_waived(home: Path, tiny_model: ModelM
     assert (blocked.passed, blocked.severity, blocked.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
 
     report = engine.with_name("inference-engine.dataset.json")
-    waiver = ["dataset", "waive", str(report), "--person", "Ada", "--reason", "one image", "--output"]
+    waiver = ["waive", str(report), "--person", "Ada", "--reason", "one image", "--output"]
     assert main([*waiver, str(tmp_path / "w.json")]) == 0
     passed = materialise(home, partition)
     assert passed.success and the_check(passed).passed

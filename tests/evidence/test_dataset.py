@@ -21,13 +21,14 @@ from evidence.dataset.compare import Check, compare
 from evidence.dataset.items import Item, array_items, pixel_digest, plain_pixels
 from evidence.dataset.manifest import Manifest, manifest_of, read_manifest
 from evidence.dataset.sources import read_source
-from evidence.dataset.waiver import waive
 from evidence.keys import KeySet
 from evidence.release import release
 from evidence.signing_keys import SigningKeys, load_signing_keys
-from evidence.verifier.dataset import check_dataset, read_report, read_waiver, with_waiver
+from evidence.verifier.dataset import check_dataset
 from evidence.verifier.errors import VerificationFailed
 from evidence.verifier.trust import load_trust_root
+from evidence.verifier.waiver import read_report, read_waiver, with_waiver
+from evidence.waiver import waive
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "pneumoniamnist.npz"
 
@@ -316,7 +317,7 @@ def test_command(
     assert read_report(report.read_bytes())["overlaps"] == document["overlaps"]
     assert main(["dataset", "check", *splits]) == 1
     assert "train row 2" in capsys.readouterr().out
-    assert run(capsys, "dataset", "waive", report, "--person", "Ada", "--reason", "x", "--output", waiver)[0] == 0
+    assert run(capsys, "waive", report, "--person", "Ada", "--reason", "x", "--output", waiver)[0] == 0
     code, document, _ = run(capsys, "dataset", "check", *splits, "--waiver", waiver)
     assert (code, document["verdict"], document["waiver"]["person"]) == (0, "waived", "Ada")
     digests = []

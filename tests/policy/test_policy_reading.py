@@ -21,6 +21,7 @@ from compiler_kernels.policy.clinical import Coverage, Decision, Fallback, Fallb
 from compiler_kernels.policy.dataset import Dataset, Split
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
+from compiler_kernels.policy.recertification import Recertification
 from compiler_kernels.policy.release import Release
 from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
@@ -33,6 +34,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
 CLINICAL = {"thresholds", "quantities", "decisions", "safety", "fallbacks", "coverage"}
 SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "dataset", "reproducibility", "timestamp"} | CLINICAL
+SECTIONS |= {"recertification"}
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -62,6 +64,7 @@ def test_every_key_is_documented() -> None:
     expected |= keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= (keys(Dataset, "dataset.") - {"dataset.splits"}) | keys(Split, "dataset.splits.NAME.")
+    expected |= keys(Recertification, "recertification.")
     expected |= keys(Reproducibility, "reproducibility.") | keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(Threshold, "thresholds.NAME.") | keys(Quantity, "quantities.NAME.") | keys(Coverage, "coverage.")
     expected |= keys(Decision, "decisions.NAME.") | keys(SafetyGuard, "safety.guards.NAME.") | {"safety.lockstep"}

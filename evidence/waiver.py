@@ -1,7 +1,7 @@
-"""Signs a waiver: one person's reason why a failed comparison of data sets shall not block.
+"""Signs a waiver: one person's reason why a report that failed shall not block a release.
 
 Statement v1 with predicate type ``https://cuvil.dev/waiver/v1``; its subject is the report. It covers exactly what that
-report lists: with other data the report has other bytes, and the waiver does not hold.
+report lists: with another finding the report has other bytes, and the waiver does not hold.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Json
 from evidence.signed_word import check_keys, person_name
 from evidence.signing_keys import SigningKeys, created_now, sign
-from evidence.verifier.dataset import FAILED, GATE, WAIVER_TYPE, read_report, report_subject
 from evidence.verifier.subjects import encode_statement
+from evidence.verifier.waiver import FAILED, WAIVER_TYPE, gate_of, read_report, report_subject
 
 
 def waive(
@@ -24,13 +24,13 @@ def waive(
     missing, and ``MalformedError`` for what is no report."""
     found = read_report(report)
     if found["verdict"] != FAILED:
-        raise UsageError("the comparison did not fail; there is nothing to waive")
+        raise UsageError("the report did not fail; there is nothing to waive")
     person, reason = person_name(person), reason.strip()
     if not reason:
-        raise UsageError("--reason is empty; say why the shared items do no harm")
+        raise UsageError("--reason is empty; say why what the report lists does no harm")
     check_keys(keys)
     created, source = created_now(os.environ if environment is None else environment)
     predicate: dict[str, Json] = {
-        "gate": GATE, "reason": reason, "person": person, "created": created, "created_source": source,
+        "gate": gate_of(found), "reason": reason, "person": person, "created": created, "created_source": source,
     }  # fmt: skip
     return sign(encode_statement([report_subject(found)], WAIVER_TYPE, predicate), keys).encode()

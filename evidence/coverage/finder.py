@@ -26,7 +26,8 @@ from evidence.coverage.mcdc import Record
 from evidence.coverage.numbers import Divided, Numbers, Term, rational
 from evidence.coverage.relaxed import Relaxed
 
-TIMEOUT_MS: Final = 10_000
+EFFORT: Final = 20_000_000
+"""Z3's resource limit for one question: unlike a time, it is the same on every machine. About ten seconds."""
 WIDE, NARROW, NONE, DYADIC = 0, 1, 2, 3
 LADDER: Final = (WIDE, NARROW, NONE, DYADIC)
 """How a solution is sought: sides of rounded comparisons apart by a wide margin, a narrow one, none; or all elements
@@ -53,9 +54,11 @@ class Search:
 
 
 class Finder:
-    """One search over one logic. ``guards`` are those of the tensors by name."""
+    """One search over one logic; a later one ends it. ``guards`` are those of the tensors by name."""
 
     def __init__(self, logic: Logic, guards: Mapping[str, Bounds]) -> None:
+        # a context of its own: what Z3 finds depends on what its context has seen, and a policy has one report
+        z3.z3._main_ctx = None
         self.logic, self.guards = logic, guards
         self.evaluator = Evaluator(logic, guards)
         self.nodes = self.evaluator.nodes
@@ -209,7 +212,7 @@ class _Side:
         self.switches: dict[tuple[Compare, int], Term] = {}
         self.solver = z3.Solver()
         self.model: Any = None
-        self.solver.set("timeout", TIMEOUT_MS)
+        self.solver.set("rlimit", EFFORT)
         self.second: list[tuple[Term, Term]] = []
         self.second_of = -1
         self.copies: list[Term] = []

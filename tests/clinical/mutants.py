@@ -110,7 +110,6 @@ def _compile(folder: Path, name: str) -> bool:
         str(COMPILER),
         "-std=gnu11",
         "-O1",
-        "-w",
         "-Werror=return-type",
         "-ffp-contract=off",
         "-I",

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_policies import random_policy
+from random_policies import random_logic, random_policy
 
 from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
+from evidence.coverage.execute import encode_vectors
 from evidence.coverage.finder import Finder
 from evidence.coverage.goals import coverage_goals, reached
-from evidence.coverage.grids import Grid
+from evidence.coverage.grids import Grid, policy_bounds
 from evidence.coverage.mcdc import Record
 
 
@@ -84,6 +85,17 @@ def test_two_hundred_random_policies_have_nothing_open(seed: int) -> None:
     finder = _searched(seed)
     assert finder.found.open == []
     _never_reached(finder, seed, 2000)
+
+
+def test_the_search_is_reproducible() -> None:
+    """Also after another search in the same process."""
+    found = []
+    for seed in (55, 42, 55):
+        policy, logic = random_logic(seed)
+        finder = Finder(logic, policy_bounds(policy))
+        finder.search()
+        found.append(encode_vectors(logic.tensors, finder.found.vectors))
+    assert found[0] == found[2] != found[1]
 
 
 def test_random_policies_are_reproducible() -> None:

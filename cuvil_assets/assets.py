@@ -117,3 +117,12 @@ RELEASE_PROOF = dg.AssetSpec(
     kinds={"signed"},
     description="The signed statement over build proof, reports and approvals, made by `cuvil release`.",
 )
+MODEL_RESOURCE = dg.AssetSpec(
+    chain.MODEL_RESOURCE,
+    deps=[chain.RELEASE_PROOF],
+    partitions_def=GRID,
+    group_name=GROUP,
+    kinds={"fhir"},
+    description="The model version in the FHIR registry, made by `cuvil registry register` from a verified release.",
+)
+BY_PEOPLE = [RELEASE_PROOF, MODEL_RESOURCE]

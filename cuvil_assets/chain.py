@@ -23,6 +23,7 @@ LATER = {
 }
 """Assets a build does not need and a release may demand: they are made when somebody asks for them."""
 RELEASE_PROOF = "release_proof"
+MODEL_RESOURCE = "model_resource"
 PROOF_DESCRIPTION = "The signed statement about the engine: what went in, what each stage did, what was compared."
 
 

@@ -22,7 +22,7 @@ from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
 from compiler_kernels.targets.c.writer import c_number, c_string
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.sources import RUNTIME_UNITS, runtime_sources
-from compiler_kernels.toolchain.zig import ZigDriver
+from compiler_kernels.toolchain.zig import ZigDriver, zig_cache
 
 FLAGS = ("-std=c11", "-O1", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-Wall", "-Wextra")
 
@@ -82,7 +82,8 @@ class Builder:
     def prepare(self) -> None:
         for name, data in runtime_sources().items():
             (self.folder / name).write_bytes(data)
-        self._run([*FLAGS, "-Werror", "-c", *RUNTIME_UNITS])
+        for unit in RUNTIME_UNITS:  # one by one: zig writes no object for the second of several
+            self._run([*FLAGS, "-Werror", "-c", unit, "-o", unit.replace(".c", ".o")])
 
     def _run(self, words: Sequence[str]) -> None:
         done = subprocess.run([*self.compiler, *words], cwd=self.folder, capture_output=True, text=True, check=False)
@@ -116,8 +117,11 @@ def native_builder(folder: Path) -> Builder:
 def zig_builder(folder: Path, triple: str, prefix: tuple[str, ...]) -> Builder:
     target = resolve_target(triple)
     driver = ZigDriver()
+    # compiled C libraries are shared, everything else is local to the folder
     words = (*driver.command(target), *driver.target_flags(target, generated=True), "-static")
-    made = Builder(("env", f"ZIG_GLOBAL_CACHE_DIR={folder / 'zig'}", *words), prefix, folder)
+    made = Builder(
+        ("env", f"ZIG_LOCAL_CACHE_DIR={folder / 'zig'}", f"ZIG_GLOBAL_CACHE_DIR={zig_cache()}", *words), prefix, folder
+    )
     made.prepare()
     return made
 

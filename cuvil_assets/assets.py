@@ -38,6 +38,7 @@ KINDS = {
     "sbom": {"report", "cyclonedx"},
     "coverage": {"report"},
     "dataset": {"report"},
+    "decisions": {"report"},
     "reproducibility": {"report"},
 }
 

@@ -38,6 +38,7 @@ KINDS = {
     "sbom": {"report", "cyclonedx"},
     "coverage": {"report"},
     "dataset": {"report"},
+    "decisions": {"report"},
     "reproducibility": {"report"},
 }
 
@@ -117,3 +118,12 @@ RELEASE_PROOF = dg.AssetSpec(
     kinds={"signed"},
     description="The signed statement over build proof, reports and approvals, made by `cuvil release`.",
 )
+MODEL_RESOURCE = dg.AssetSpec(
+    chain.MODEL_RESOURCE,
+    deps=[chain.RELEASE_PROOF],
+    partitions_def=GRID,
+    group_name=GROUP,
+    kinds={"fhir"},
+    description="The model version in the FHIR registry, made by `cuvil registry register` from a verified release.",
+)
+BY_PEOPLE = [RELEASE_PROOF, MODEL_RESOURCE]

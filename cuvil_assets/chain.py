@@ -13,16 +13,19 @@ BUILD_PROOF = "build_proof"
 NAMES = (*BY_NAME, BUILD_PROOF)
 SBOM = "sbom"
 DATASET = "dataset"
+DECISIONS = "decisions"
 COVERAGE = "coverage"
 REPRODUCIBILITY = "reproducibility"
 LATER = {
     SBOM: "The bill of materials of what was linked, of the model and of the tools, as CycloneDX 1.6.",
     COVERAGE: "Test vectors for the clinical logic, run through the engine, and what they cover.",
     DATASET: "Whether the training, tuning and test set that the policy names are pairwise disjoint.",
+    DECISIONS: "What the engine decides on the frozen test set, compared with the engine before it.",
     REPRODUCIBILITY: "Varied rebuilds from the recorded inputs, and the same C through a second compiler.",
 }
 """Assets a build does not need and a release may demand: they are made when somebody asks for them."""
 RELEASE_PROOF = "release_proof"
+MODEL_RESOURCE = "model_resource"
 PROOF_DESCRIPTION = "The signed statement about the engine: what went in, what each stage did, what was compared."
 
 

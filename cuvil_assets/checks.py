@@ -18,7 +18,7 @@ from compiler_kernels.stage import StageResult
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import ALLOCATORS
 from compiler_kernels.toolchain.elf import read_sections
-from cuvil_assets.chain import BUILD_PROOF, COVERAGE, DATASET, REPRODUCIBILITY, SBOM
+from cuvil_assets.chain import BUILD_PROOF, COVERAGE, DATASET, DECISIONS, REPRODUCIBILITY, SBOM
 from cuvil_assets.execution import Build, difference, error_sentence
 from evidence.reference import graph_bounds, load_graph
 from evidence.verifier.errors import VerifierError
@@ -203,6 +203,21 @@ def every_byte_again(build: Build, result: StageResult) -> Outcome:
     return Outcome(False, "; ".join(said) or str(facts["second_compiler"]))
 
 
+def limits_kept(build: Build, result: StageResult) -> Outcome:
+    """No more decisions flip on the frozen test set than the policy allows, and its limits are reached, or waived."""
+    facts = result.facts
+    verdict = facts["verdict"]
+    if verdict == "not stated":
+        return Outcome(False, "the policy has no section recertification, so nothing says what decisions must do", True)
+    if verdict == "waived":
+        return Outcome(True, str(facts["waived"]))
+    broken = facts["findings"]
+    assert isinstance(broken, list)
+    said = f"{facts['flips']} of {facts['items']} decisions flipped, AUC {facts['auc']}"
+    said += f", sensitivity {facts['sensitivity']}, specificity {facts['specificity']}"
+    return Outcome(verdict == "passed", said + (f"; broken: {', '.join(map(str, broken))}" if broken else ""))
+
+
 CHECKS: dict[str, dict[str, Check]] = {
     "source_model": {"policy_canonical": policy_canonical},
     "ir_l0": {"ir_round_trip": ir_round_trip},
@@ -217,5 +232,6 @@ CHECKS: dict[str, dict[str, Check]] = {
     SBOM: {"bill_names_the_engine": bill_names_the_engine},
     COVERAGE: {"covered": covered},
     DATASET: {"splits_disjoint": splits_disjoint},
+    DECISIONS: {"limits_kept": limits_kept},
     REPRODUCIBILITY: {"every_byte_again": every_byte_again},
 }

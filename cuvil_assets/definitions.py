@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from cuvil_assets.assets import ASSETS, LATER, RELEASE_PROOF
+from cuvil_assets.assets import ASSETS, BY_PEOPLE, LATER
 from cuvil_assets.automation import RECERTIFY_SCHEDULE, SCHEDULE, change_sensor, recertify_job, surveil_job
 
 JOB = "build"
@@ -12,7 +12,7 @@ LATER_JOB = "release_evidence"
 
 # In process: a process per step would import everything nine times, for stages that take seconds together.
 defs = dg.Definitions(
-    assets=[*ASSETS, *LATER, RELEASE_PROOF],
+    assets=[*ASSETS, *LATER, *BY_PEOPLE],
     executor=dg.in_process_executor,
     jobs=[
         dg.define_asset_job(JOB, selection=list(ASSETS), description="All stages of a build, in order."),

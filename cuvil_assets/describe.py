@@ -39,6 +39,8 @@ def summary(result: StageResult) -> str:
         parts.append(_figures(json.loads(result.principal.data)))
     elif result.stage == "dataset":
         parts.append(_splits(json.loads(result.principal.data)))
+    elif result.stage == "decisions":
+        parts.append(_test_set(json.loads(result.principal.data)))
     else:
         parts.append(excerpt(result.principal.text, "c" if result.principal.name.endswith(".c") else "text"))
     return "\n\n".join(parts)
@@ -81,6 +83,20 @@ def _splits(report: dict[str, Any]) -> str:
             table(("the same by", "items"), shared),
         ]
     )
+
+
+def _test_set(report: dict[str, Any]) -> str:
+    """Verdict, flips, and the figures before and after."""
+    if "flips" not in report:
+        return f"verdict: **{report['verdict']}**"
+    rows = [
+        (name, *(f"{v['estimate']} [{v['low']}, {v['high']}]" for v in (report["before"][name], report["after"][name])))
+        for name in ("auc", "sensitivity", "specificity")
+    ]
+    head = (
+        f"Verdict **{report['verdict']}**: {report['flips']['items']} of {report['data']['items']} decisions flipped."
+    )
+    return head + "\n\n" + table(("95 % interval", "before", "after"), rows)
 
 
 def _figures(report: dict[str, Any]) -> str:

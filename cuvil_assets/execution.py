@@ -49,6 +49,7 @@ def run_stage(build: Build, name: str) -> Recorded:
         chain.BUILD_PROOF: _proof,
         chain.SBOM: _sbom,
         chain.DATASET: _dataset,
+        chain.DECISIONS: _decisions,
         chain.COVERAGE: _coverage,
         chain.REPRODUCIBILITY: _reproducibility,
     }
@@ -162,6 +163,12 @@ def _sbom(build: Build) -> tuple[Action, Callable[[], StageResult]]:
         )
 
     return Action(chain.SBOM, version, inputs, config), work
+
+
+def _decisions(build: Build) -> tuple[Action, Callable[[], StageResult]]:
+    from cuvil_assets.decisions import plan
+
+    return plan(build)
 
 
 def _dataset(build: Build) -> tuple[Action, Callable[[], StageResult]]:

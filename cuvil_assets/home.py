@@ -37,7 +37,7 @@ class Home:
 
     @property
     def datasets(self) -> Path:
-        """Manifests of data sets by SHA-256, and waivers by the report they are about."""
+        """Manifests of data sets by SHA-256, waivers by the report they are about, reports on test sets by engine."""
         return self.root / "datasets"
 
     @property

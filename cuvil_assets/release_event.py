@@ -1,16 +1,17 @@
-"""Tell Dagster that something was released: the asset ``release_proof`` is materialised by people, not by a run."""
+"""Tell Dagster what people did: releases and registrations are materialisations that no run makes."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 from cuvil_assets.builder import open_instance
-from cuvil_assets.chain import RELEASE_PROOF
 from cuvil_assets.home import Home
 
 
-def report_release(home: Home, model_version: str, target: str, digest: str, folder: Path, files: int) -> None:
-    """Record the release with the SHA3-512 ``digest`` as a materialisation of its partition.
+def report(
+    home: Home, asset: str, model_version: str, target: str, digest: str, metadata: Mapping[str, str | int]
+) -> None:
+    """Record that ``asset`` of a partition now has the SHA3-512 ``digest``.
 
     The partition is made where this home never built the model version: a release may be signed on another machine.
     """
@@ -22,9 +23,9 @@ def report_release(home: Home, model_version: str, target: str, digest: str, fol
         instance.add_dynamic_partitions(str(MODEL_VERSIONS.name), [model_version])
         instance.report_runless_asset_event(
             dg.AssetMaterialization(
-                asset_key=RELEASE_PROOF,
+                asset_key=asset,
                 partition=dg.MultiPartitionKey({"model_version": model_version, "target": target}),
-                metadata={"digest": f"sha3-512:{digest}", "folder": folder.name, "files": files},
+                metadata={"digest": f"sha3-512:{digest}", **metadata},
                 tags={"dagster/data_version": f"sha3-512:{digest}"},
             )
         )

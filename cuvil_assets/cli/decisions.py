@@ -21,6 +21,7 @@ from cuvil_assets import audit
 from cuvil_assets.cli.bar import Bar
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.datasets import keep_waiver
+from cuvil_assets.decisions import keep_report
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
@@ -104,6 +105,8 @@ def run(options: Options, as_json: bool) -> int:
         engine = subject_of(build.engine.name, digest_file(build.engine))
         _write(paths["report"], encoded)
         _write(paths["signed"], signed_result(report, engine, file, keys))
+    if own:
+        keep_report(current_home(), after.sha3_512, encoded)
     if options.picture is not None:
         from evidence.decisions.picture import draw
 

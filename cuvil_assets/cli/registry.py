@@ -17,6 +17,8 @@ from evidence.verifier.errors import UsageError as VerifierUsageError
 from evidence.verifier.errors import VerificationFailed
 
 if TYPE_CHECKING:
+    from fhir_registry.mapping.facts import ReleaseFacts
+    from fhir_registry.pipeline import Registered
     from fhir_registry.store.sqlite import SqliteStore
 
 FOLDER = "registry"
@@ -62,12 +64,33 @@ def register(release: Path, folder: Path | None, trust_root: Path | None, as_jso
         store.close()
     fields: dict[str, Json] = {"model_version": facts.statement.model_version, "release_sha3_512": facts.digest}
     _recorded("registration", fields)
+    if done.changed:
+        _shown_in_dagster(facts, done)
     said: dict[str, Json] = {"id": done.id, "version": done.version, "changed": done.changed, **fields}
     if as_json:
         print_json(said)
         return
     state = f"{done.changed} resources written" if done.changed else "registered before, nothing changed"
     print(f"DeviceDefinition/{done.id} version {done.version}: {facts.statement.model_version}, {state}")
+
+
+def _shown_in_dagster(facts: ReleaseFacts, done: Registered) -> None:
+    """The registration as a materialisation in the user interface; without one it is no less a registration."""
+    from cuvil_assets.chain import MODEL_RESOURCE
+    from cuvil_assets.release_event import report
+
+    metadata: dict[str, str | int] = {"id": done.id, "version": done.version}
+    try:
+        report(
+            current_home(),
+            MODEL_RESOURCE,
+            facts.statement.model_version,
+            facts.build.target,
+            facts.digest,
+            metadata,
+        )
+    except Exception as error:  # whatever Dagster's storage raises
+        note(f"the registration is not shown in Dagster ({type(error).__name__}: {error}); it is complete all the same")
 
 
 def withdraw(model: str, reason: str, folder: Path | None, as_json: bool) -> None:

@@ -91,11 +91,13 @@ def release(
 
 def _shown_in_dagster(build: Statement, done: releasing.Released) -> None:
     """The release as a materialisation in the user interface; without one it is no less a release."""
-    from cuvil_assets.release_event import report_release
+    from cuvil_assets.chain import RELEASE_PROOF
+    from cuvil_assets.release_event import report
 
     try:
         digest = audit.digest_of(done.folder)
-        report_release(current_home(), build.model_version, build.target, digest, done.folder, len(done.files))
+        metadata: dict[str, str | int] = {"folder": done.folder.name, "files": len(done.files)}
+        report(current_home(), RELEASE_PROOF, build.model_version, build.target, digest, metadata)
     except Exception as error:  # whatever Dagster's storage raises
         note(f"the release is not shown in Dagster ({type(error).__name__}: {error}); it is complete all the same")
 

@@ -239,7 +239,7 @@ def compare(
 
     def one(index: int) -> tuple[Answer, Answer]:
         spec = after.input
-        item = prepare(data.items[index], spec["shape"], spec["dtype"], rule.divide_by, rule.layout)
+        item = prepare(data.items[index], spec.get("axes", spec["shape"]), spec["dtype"], rule.divide_by, rule.layout)
         b = after.answer(item)
         a = before.answer(item)
         if after.decides and not before.decides and a.outputs:

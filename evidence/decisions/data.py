@@ -50,13 +50,21 @@ def labels_digest(labels: Array) -> str:
     return pixel_digest(plain_pixels(labels.reshape(-1).astype(np.int64)))
 
 
-def prepare(item: Array, shape: Sequence[int], dtype: str, divide_by: float, layout: Layout) -> Array:
+def prepare(item: Array, shape: Sequence[int | str], dtype: str, divide_by: float, layout: Layout) -> Array:
     """One item as the input of an engine: cast, divided, channels moved, axes of length 1 added or dropped.
+
+    ``shape``: sizes; the name of an open axis takes the item's, where axes of length 1 are only added in front.
 
     The cast must keep every value. ``UsageError`` where the sizes do not fit: nothing is resampled or cropped.
     """
     moved = np.moveaxis(item, -1, 0) if layout == "channels_last" and item.ndim > 1 else item
-    if [n for n in moved.shape if n != 1] != [n for n in shape if n != 1]:
+    sizes = [n for n in shape if isinstance(n, int)]
+    fits = [n for n in moved.shape if n != 1] == [n for n in sizes if n != 1]
+    if len(sizes) < len(shape):
+        own = [1] * (len(shape) - moved.ndim) + list(moved.shape)
+        fits = len(own) == len(shape) and all(isinstance(w, str) or w == n for n, w in zip(own, shape, strict=True))
+        sizes = own
+    if not fits:
         raise UsageError(
             f"an item of shape {list(item.shape)} does not fit the engine's input {list(shape)}; resample it, or state "
             "layout channels_last where the last axis counts channels"
@@ -71,4 +79,4 @@ def prepare(item: Array, shape: Sequence[int], dtype: str, divide_by: float, lay
             if wanted.kind != "f":
                 raise UsageError(f"divide_by needs an input of floating-point numbers, and the engine's is {dtype}")
             cast = cast / wanted.type(divide_by)
-    return np.ascontiguousarray(cast.reshape(tuple(shape)))
+    return np.ascontiguousarray(cast.reshape(sizes))

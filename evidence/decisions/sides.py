@@ -73,14 +73,19 @@ class EngineSide:
         return None
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.words, *words],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
+        try:
+            return subprocess.run(
+                [*self.words, *words],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UnsupportedError(
+                f"{self.path}: gave no answer within {TIMEOUT_SECONDS} s; use a faster machine"
+            ) from None
 
     def answer(self, item: Array) -> Answer:
         """One inference. ``UsageError`` with the engine's sentence where it does not take the item at all."""

@@ -44,8 +44,8 @@ def findings(report: Mapping[str, Json]) -> list[str]:
     return broken
 
 
-def check_decisions(data: bytes, policy: Mapping[str, Json], engine_sha3_512: str, root: TrustRoot) -> str:
-    """A sentence about a report that passed or was waived, for this engine and its policy's section.
+def read_decisions(data: bytes, policy: Mapping[str, Json], engine_sha3_512: str) -> dict[str, Json]:
+    """A report for this engine and its policy's section, whose verdict follows from its counts; it may have failed.
 
     Raises ``VerificationFailed`` or ``MalformedError``.
     """
@@ -66,6 +66,16 @@ def check_decisions(data: bytes, policy: Mapping[str, Json], engine_sha3_512: st
     broken = findings(report)
     if report.get("findings") != broken or (report["verdict"] == PASSED) != (not broken):
         raise MalformedError(f"its verdict {report['verdict']} does not follow from its counts")
+    return report
+
+
+def check_decisions(data: bytes, policy: Mapping[str, Json], engine_sha3_512: str, root: TrustRoot) -> str:
+    """A sentence about a report that passed or was waived, for this engine and its policy's section.
+
+    Raises ``VerificationFailed`` or ``MalformedError``.
+    """
+    report = read_decisions(data, policy, engine_sha3_512)
+    broken = findings(report)
     if report["verdict"] == FAILED:
         raise VerificationFailed(
             "decisions", f"the test set breaks limits ({', '.join(broken)}), and nobody waived that"

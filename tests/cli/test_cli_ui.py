@@ -62,7 +62,12 @@ def test_ui_serves_the_assets_and_leaves_nothing_running(delivered: Delivered) -
         answer = ask(port, "{ assetNodes { assetKey { path } assetMaterializations(limit: 1) { partition } } }")
         nodes = answer["assetNodes"]
         assert isinstance(nodes, list)
-        assert {node["assetKey"]["path"][0] for node in nodes} == {*chain.NAMES, *chain.LATER, "release_proof"}
+        assert {node["assetKey"]["path"][0] for node in nodes} == {
+            *chain.NAMES,
+            *chain.LATER,
+            "release_proof",
+            "model_resource",
+        }
         made = [node["assetMaterializations"] for node in nodes if node["assetKey"]["path"][0] in chain.NAMES]
         assert {events[0]["partition"] for events in made} == {"tiny-1.0|x86_64-linux-musl"}
         assert len(processes_of(delivered.home)) >= 2

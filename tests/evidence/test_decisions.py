@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import numpy as np
 import onnx
 import pytest
@@ -18,9 +19,12 @@ from tiny_models import tiny_model_bytes
 from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import load_policy
 from compiler_kernels.policy.recertification import Recertification
-from cuvil_assets.builder import build
+from cuvil_assets import chain
+from cuvil_assets.assets import ASSETS, LATER
+from cuvil_assets.builder import build, open_instance
 from cuvil_assets.cli import main
 from cuvil_assets.cli.decisions import section_of
+from cuvil_assets.home import Home
 from cuvil_assets.inputs import BuildOptions
 from evidence.decisions.compare import Comparison, compare
 from evidence.decisions.data import prepare, read_test_set
@@ -78,8 +82,7 @@ def case(tmp_path_factory: pytest.TempPathFactory, home_maker: Callable[[], Path
     np.savez(folder / "set.npz", images=images, labels=labels[:, None])
     text = {"data": f"{folder / 'set.npz'}:images", "labels": f"{folder / 'set.npz'}:labels"}
     found = read_test_set(**text)
-    policy = folder / "policy.yaml"
-    policy.write_text(
+    policy = (
         'version: 1\nmodel: {name: tiny, version: "1.0"}\n'
         "inputs:\n  image: {shape: [1, 1, 8, 8], range: [0.0, 0.99]}\n"
         f"thresholds: {{cutoff: {cutoff!r}}}\n"
@@ -93,10 +96,15 @@ def case(tmp_path_factory: pytest.TempPathFactory, home_maker: Callable[[], Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUVIL_HOME", str(home))
         engines = []
-        for name, data in models.items():
+        for minor, (name, data) in enumerate(models.items()):
+            (folder / f"{name}.yaml").write_text(policy.replace('"1.0"', f'"1.{minor}"'))
             (folder / f"{name}.onnx").write_bytes(data)
             engines.append(folder / name / "inference-engine.bin")
-            build(BuildOptions(folder / f"{name}.onnx", policy, TARGET, engines[-1], equivalence_inputs=1))
+            build(
+                BuildOptions(
+                    folder / f"{name}.onnx", folder / f"{name}.yaml", TARGET, engines[-1], equivalence_inputs=1
+                )
+            )
     return Case(home, folder / "a.onnx", *engines, **text, cutoff=cutoff)
 
 
@@ -104,6 +112,18 @@ def case(tmp_path_factory: pytest.TempPathFactory, home_maker: Callable[[], Path
 def at_home(case: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setenv("CUVIL_HOME", str(case.home))
     return case
+
+
+def materialised(case: Case) -> dg.AssetCheckEvaluation:
+    """The asset ``decisions`` of the second engine in Dagster: its check."""
+    with open_instance(Home(case.home)) as instance:
+        instance.add_dynamic_partitions("model_version", ["tiny-1.1"])
+        key = dg.MultiPartitionKey({"model_version": "tiny-1.1", "target": TARGET})
+        result = dg.materialize(
+            [*ASSETS, *LATER], selection=[chain.DECISIONS], partition_key=key, instance=instance, raise_on_error=False
+        )
+    (found,) = result.get_asset_check_evaluations()
+    return found
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
@@ -202,6 +222,8 @@ def test_a_flip_blocks_a_release_and_a_waiver_passes(
     assert Path(report["files"]["signed"]).is_file()
     code, blocked = run(capsys, "release", engine, "--output", tmp_path / "failed")
     assert code == 3 and "failed" in blocked["message"]
+    check = materialised(case)
+    assert (check.passed, check.blocking) == (False, True) and "broken: flips" in str(check.description)
 
     waiver = tmp_path / "waiver.json"
     words = ["waive", written, "--person", "Ada", "--reason", "retrained on purpose", "--output", waiver]
@@ -209,6 +231,8 @@ def test_a_flip_blocks_a_release_and_a_waiver_passes(
     assert (code, said["gate"]) == (0, "decisions")
     code, report = run(capsys, "decisions", case.before, engine, *case.words, "--waiver", waiver)
     assert (code, report["verdict"], report["waiver"]["person"]) == (0, "waived", "Ada")
+    check = materialised(case)
+    assert check.passed and "Ada waived limits" in str(check.description)
     folder = tmp_path / "release"
     assert run(capsys, "release", engine, "--output", folder)[0] == 0
     code, verified = run(capsys, "verify", folder)
@@ -276,11 +300,13 @@ def test_picture(case: Case, tmp_path: Path) -> None:
          np.float32([1, 4, 2, 5, 3, 6])),
         (np.float64([0.5, 2.0]), [2], "float32", 1.0, "as_stored", np.float32([0.5, 2])),
         (np.int64([3, -4]), [1, 2], "int8", 1.0, "as_stored", np.int8([3, -4])),
+        (np.uint8([[7, 8, 9]]), ["n", 1, 1, "width"], "float32", 1.0, "as_stored", np.float32([7, 8, 9])),
     ],
 )  # fmt: skip
 def test_preparation(item: Any, shape: Any, dtype: Any, divide_by: Any, layout: Any, wanted: Any) -> None:
     made = prepare(item, shape, dtype, divide_by, layout)
-    assert (made.shape, made.dtype) == (tuple(shape), wanted.dtype)
+    named = {"n": 1, "width": 3}
+    assert (made.shape, made.dtype) == (tuple(named.get(n, n) for n in shape), wanted.dtype)
     assert made.reshape(-1).tolist() == wanted.tolist()
 
 
@@ -288,6 +314,8 @@ def test_preparation(item: Any, shape: Any, dtype: Any, divide_by: Any, layout: 
     ("item", "shape", "dtype", "divide_by", "why"),
     [
         (np.zeros((3, 4)), [1, 4, 3], "float32", 1.0, "does not fit"),
+        (np.zeros((3, 4)), ["n", 1, 5, "w"], "float32", 1.0, "does not fit"),
+        (np.zeros((2, 1, 3, 4)), ["n", "h", "w"], "float32", 1.0, "does not fit"),
         (np.float64([0.1]), [1], "float32", 1.0, "lose values"),
         (np.int64([300]), [1], "uint8", 1.0, "lose values"),
         (np.float32([2.0]), [1], "int32", 1.0, "lose values"),

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from registry_client import Client
 from tiny_models import ModelMaker
 
+from cuvil_assets.builder import open_instance
 from cuvil_assets.cli import main
+from cuvil_assets.home import Home
 from evidence.keys import load_keys
 from evidence.signing_keys import load_signing_keys
 from fhir_registry.mapping.facts import read_facts
@@ -97,6 +100,10 @@ def test_from_a_release_to_what_a_hospital_sees(
     client = running.client
     cuvil("registry", "register", released.folder)
     assert "resources written" in capsys.readouterr().out
+    with open_instance(Home(running.home)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey("model_resource"))
+    assert event is not None and event.asset_materialization is not None
+    assert event.asset_materialization.partition == "tiny-1.0.0|x86_64-linux-musl"
     cuvil("registry", "register", released.folder, "--json")
     assert json.loads(capsys.readouterr().out)["changed"] == 0
     hospital = SyncFHIRClient(client.base)

@@ -58,6 +58,11 @@ def load_signing_keys(folder: Path) -> SigningKeys:
     keys = folder / "keys" if (folder / "keys").is_dir() else folder
     if not keys.is_dir():
         raise UsageError(f"{folder}: no key folder; give the folder that holds sm2.key.pem and p384.key.pem")
+    if not any((keys / f"{stem}.key.pem").exists() for stem in ("sm2", "p384")):
+        raise UsageError(
+            f"{folder}: holds no keys; run `cuvil keys init`, or give the folder that holds sm2.key.pem and "
+            "p384.key.pem"
+        )
     signers: list[Signer] = []
     if (keys / "sm2.key.pem").exists() or not (keys / "p384.key.pem").exists():
         signers.append(Sm2Signer(read_private_key(keys / "sm2.key.pem")[0]))

@@ -21,7 +21,8 @@ def add_trace(app: typer.Typer) -> None:
     keys_app.command("rotate")(keys_rotate)
     keys_app.command("destroy")(keys_destroy)
     trace_app.add_typer(keys_app, name="keys")
-    trace_app.command("lookup")(lookup)
+    # One in 64 pseudonyms begins with a hyphen, and is no option.
+    trace_app.command("lookup", context_settings={"ignore_unknown_options": True})(lookup)
     trace_app.command("forget")(forget)
     trace_app.command("inject")(inject)
     trace_app.command("export")(export)

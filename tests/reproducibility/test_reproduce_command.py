@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,5 +110,8 @@ def test_a_store_without_the_model(
     delivered: Delivered, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUVIL_HOME", str(tmp_path))
+    assert main(["reproduce", str(delivered.engine)]) == 2
+    assert "holds no keys; run `cuvil keys init`" in capsys.readouterr().err
+    shutil.copytree(delivered.home / "keys", tmp_path / "keys")
     assert main(["reproduce", str(delivered.engine)]) == 2
     assert "is not in this machine's store; give it with --model" in capsys.readouterr().err

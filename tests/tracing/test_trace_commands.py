@@ -75,6 +75,15 @@ def test_every_lookup_is_recorded_without_naming_the_patient(keyed: Path, capfd:
     assert b"PAT1" not in (keyed / "audit" / "events.jsonl").read_bytes()
 
 
+def test_a_pseudonym_that_begins_with_a_hyphen_is_no_option(keyed: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for value in ("-" + "A" * 42, "--" + "A" * 41):
+        code = main(["trace", "lookup", value])
+        captured = capfd.readouterr()
+        assert "option" not in captured.err.lower(), captured.err
+        assert value in captured.out + captured.err
+        assert code in (0, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [

@@ -143,7 +143,7 @@ def test_items_are_independent(way: Way, tmp_path: Path) -> None:
             scratch = line.split(call)[1].split(")")[0]
             line = (
                 "    for (int s = 0; s < STEPS; s++) for (int i = steps[s].items - 1; i >= 0; i--) { "
-                f"__builtin_memset({scratch}, 0x41 + i % 7, 65536); steps[s].run(i, i + 1, {scratch}); }}"
+                f"__builtin_memset({scratch}, 0x41 + i % 7, sizeof {scratch}); steps[s].run(i, i + 1, {scratch}); }}"
             ).replace("STEPS", line.split("s < ")[1].split(";")[0])
         lines.append(line)
     files["vectors.c"] = "\n".join(lines).encode()

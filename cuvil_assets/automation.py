@@ -99,6 +99,23 @@ SCHEDULE = dg.ScheduleDefinition(
     description="Surveillance when compiler, code, trust root, clauses, advisories or watched policies change.",
 )
 def change_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    return _on_change(context)
+
+
+# Stopped until somebody starts it: a new version of Cuvil would rebuild everything the moment it is installed.
+@dg.sensor(
+    name="recertify_on_change",
+    job=recertify_job,
+    minimum_interval_seconds=300,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Recertification when compiler, code, trust root, clauses, advisories or watched policies change.",
+)
+def recertify_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    return _on_change(context)
+
+
+def _on_change(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    """One run for each state of the conditions that was not there at the evaluation before."""
     home = current_home()
     try:
         conditions = conditions_of(home, load_watch(home))

@@ -5,7 +5,14 @@ from __future__ import annotations
 import dagster as dg
 
 from cuvil_assets.assets import ASSETS, BY_PEOPLE, LATER
-from cuvil_assets.automation import RECERTIFY_SCHEDULE, SCHEDULE, change_sensor, recertify_job, surveil_job
+from cuvil_assets.automation import (
+    RECERTIFY_SCHEDULE,
+    SCHEDULE,
+    change_sensor,
+    recertify_job,
+    recertify_sensor,
+    surveil_job,
+)
 
 JOB = "build"
 LATER_JOB = "release_evidence"
@@ -21,5 +28,5 @@ defs = dg.Definitions(
         recertify_job,
     ],
     schedules=[SCHEDULE, RECERTIFY_SCHEDULE],
-    sensors=[change_sensor],
+    sensors=[change_sensor, recertify_sensor],
 )

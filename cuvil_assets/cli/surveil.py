@@ -63,6 +63,7 @@ def status(as_json: bool) -> None:
             {
                 "surveillance": seen["at"] if seen else None,
                 "recertification": {key: again[key] for key in ("ended", "passed", "failed", "due")} if again else None,
+                "certificates_ending": _ending(seen),
                 "open_nonconformities": [item.id for item in listed(home) if item.open],
                 "partitions": [dict(row) for row in rows],
             }
@@ -79,11 +80,21 @@ def status(as_json: bool) -> None:
     if again is not None:
         total = sum(int(str(again[key])) for key in ("passed", "failed", "due"))
         print(f"{again['passed']} of {total} rebuilt and bit-equal at {again['ended']}")
+    ending = _ending(seen)
+    if ending:
+        print(f"{ending} certificates and keys have ended or end soon: run `cuvil surveil`")
     withdrawn = [item.id for item in listed(home) if item.open]
     if withdrawn:
         print(f"withdrawn by open nonconformity records: {', '.join(withdrawn)}")
     good = sum(1 for row in rows if row["surveillance"] == "nothing found")
     print(f"{len(rows)} partitions; " + (f"{good} without findings at {seen['at']}" if seen else "run `cuvil surveil`"))
+
+
+def _ending(seen: dict[str, Json] | None) -> int:
+    """Certificates and keys that the last surveillance found ended, or about to end."""
+    findings = seen["findings"] if seen is not None else []
+    assert isinstance(findings, list)
+    return sum(1 for f in findings if isinstance(f, dict) and f["check"] == "certificate-expiry")
 
 
 def _row(home: Home, partition: str, seen: dict[str, Json] | None) -> dict[str, Json]:

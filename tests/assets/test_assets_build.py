@@ -131,6 +131,17 @@ def test_other_weights_change_data_versions_but_not_what_does_not_depend_on_them
     assert {"source_model", "ir_l0", "frozen_graph", "ir_l1", "ir_l2", "engine", "build_proof"} <= changed
 
 
+def test_another_policy_makes_again_only_what_depends_on_it(options: BuildOptions, tmp_path: Path) -> None:
+    """Stages that read the policy run; ir_l1 and ir_l2 read the frozen graph alone, which is the same."""
+    build(options)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(options.policy.read_text().replace("range: [0.0, 1.0]", "range: [0.0, 0.9]"))
+    stages = build(replace(options, policy=policy)).facts["stages"]
+    assert isinstance(stages, dict)
+    made = [name for name, item in stages.items() if isinstance(item, dict) and not item["cache_hit"]]
+    assert made == [name for name in chain.NAMES if name not in ("ir_l1", "ir_l2")]
+
+
 def test_targets_share_what_does_not_depend_on_them(options: BuildOptions) -> None:
     build(options)
     other = build(replace(options, target=ARM))

@@ -14,7 +14,7 @@ import pytest
 from tiny_models import POLICY, ModelMaker
 
 from cuvil_assets import chain
-from cuvil_assets.automation import change_sensor, surveil_job
+from cuvil_assets.automation import change_sensor, recertify_sensor, surveil_job
 from cuvil_assets.builder import build
 from cuvil_assets.cli import main
 from cuvil_assets.execution import Build, run_stage
@@ -162,6 +162,17 @@ def test_certificates_and_revocation_lists_that_end(home_maker: Callable[[], Pat
     assert not [f for f in check_certificates(later, NOW + timedelta(days=95), 30) if f.level == "failure"]
 
 
+def test_status_counts_what_ends_soon(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    init_authority(NOW, home.root)
+    Authority(home.root).issue("Dora", "developer", NOW, days=20)
+    assert main(["surveil"]) == 0
+    capsys.readouterr()
+    assert main(["status"]) == 0
+    assert "2 certificates and keys have ended or end soon" in capsys.readouterr().out
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["certificates_ending"] == 2
+
+
 def test_the_commands(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 0
     assert "run `cuvil surveil`" in capsys.readouterr().out
@@ -201,6 +212,7 @@ def test_dagster_runs_it_and_the_sensor_asks_for_it_once(home: Home, monkeypatch
         assert surveil_job.execute_in_process(instance=instance).success
         assert json.loads((home.root / "surveillance" / "latest.json").read_bytes())["ok"] is True
         context = dg.build_sensor_context(instance=instance)
+        assert isinstance(recertify_sensor(context), dg.SensorResult)
         first = change_sensor(context)
         assert isinstance(first, dg.SensorResult) and len(list(first.run_requests or ())) == 1
         again = change_sensor(dg.build_sensor_context(instance=instance, cursor=first.cursor))

@@ -246,7 +246,7 @@ def _contents(
         from compiler_kernels.toolchain.zig import ZigDriver
 
         artifacts = results["generated_source"].artifacts
-        generated = {item.name: item.data for item in artifacts if not item.name.endswith(".json")}
+        generated = {item.name: item.data for item in artifacts if item.name != "memory.json"}
         sources = {**runtime_sources(), **generated}
         library = {**library_sources(), **generated}
         if "src" in paths:

@@ -79,7 +79,7 @@ def test_emit_writes_sources_and_libraries(
     assert "cuvil_engine" in (tmp_path / "e.h").read_text()
     assert json.loads((tmp_path / "e.memory.json").read_bytes())["arena_bytes"] > 0
     assert (tmp_path / "e.memory.svg").read_bytes().startswith(b"<svg ")
-    assert not [p for p in (tmp_path / "e.src").iterdir() if p.suffix == ".json"]
+    assert [p.name for p in (tmp_path / "e.src").iterdir() if p.suffix == ".json"] == ["probes.json"]
     assert {"engine.c", "cuvil_main.c", "cuvil_engine.h"} <= {p.name for p in (tmp_path / "e.src").iterdir()}
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     assert cli(*build_words(tiny_model(), tiny_policy, tmp_path / "e.bin"), "--emit", "src")[0] == 0

@@ -104,8 +104,9 @@ def kill_at_random_points(case: Case, points: int) -> None:
             shutil.rmtree(case.output, ignore_errors=True)
         running = case.start("--no-cache")
         time.sleep(rng.uniform(0.05, seconds))
-        killed += running.poll() is None
-        os.killpg(running.pid, signal.SIGKILL)
+        if running.poll() is None:
+            killed += 1
+            os.killpg(running.pid, signal.SIGKILL)
         running.communicate(timeout=60)
         complete_or_absent(case.output)
         store_is_sound(case.home)

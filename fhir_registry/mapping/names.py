@@ -19,7 +19,6 @@ DOCUMENT: Final = f"{BASE}/CodeSystem/evidence-document"
 PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-model-resource"
 ENGINE_PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-engine"
 STATUS: Final = "http://hl7.org/fhir/StructureDefinition/artifact-status"
-AI_TYPE: Final = {"system": "http://snomed.info/sct", "code": "706687001", "display": "Software"}
 
 
 def stable_id(kind: str, *parts: str) -> str:

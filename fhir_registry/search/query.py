@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-from fhir_registry.definitions.types import SearchParameter, r5
+from fhir_registry.definitions.types import SearchParameter
 from fhir_registry.search.extract import fold, moment
 from fhir_registry.search.parameters import SERVED, parameters_of
 from fhir_registry.validation.moments import interval
@@ -306,6 +306,3 @@ def read_cursor(text: str) -> tuple[str, ...]:
     if not found[-1].isdigit() or len(found[-1]) > 18:
         raise SearchError("_cursor is not one of this server's; follow the link next as it is")
     return tuple(found)
-
-
-__all__ = ["Filter", "Query", "SearchError", "Sort", "UnknownParameterError", "Value", "r5", "read_query"]

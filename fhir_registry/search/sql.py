@@ -25,8 +25,8 @@ class Sql:
     values: tuple[Any, ...] = ()
 
 
-def page_sql(query: Query, probe: Probe) -> tuple[Sql, tuple[str, ...]]:
-    """Columns rid, id and the keys of ``_sort``, ``count + 1`` rows in order; and the names of the keys."""
+def page_sql(query: Query, probe: Probe) -> Sql:
+    """Columns rid, id and one key for each of ``query.sort``; ``count + 1`` rows in order."""
     conditions = [
         Sql("r.type = ? AND r.deleted = 0", (query.type,)),
         *(_condition(query.type, f, probe) for f in query.filters),
@@ -39,7 +39,7 @@ def page_sql(query: Query, probe: Probe) -> tuple[Sql, tuple[str, ...]]:
     columns = "".join(f", {key.text} AS k{n}" for n, key in enumerate(keys))
     values = [v for key in keys for v in key.values] + [v for c in conditions for v in c.values]
     text = f"SELECT r.rid, r.id{columns} FROM resource r WHERE {where} ORDER BY {order} LIMIT ?"
-    return Sql(text, (*values, query.count + 1)), tuple(f"k{n}" for n in range(len(keys)))
+    return Sql(text, (*values, query.count + 1))
 
 
 def count_sql(query: Query, probe: Probe) -> Sql:

@@ -12,7 +12,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from fhir_registry.json_text import JsonError, read_json, write_json
 from fhir_registry.search.extract import index_rows
-from fhir_registry.search.parameters import SERVED
 from fhir_registry.search.query import Query, SearchError, read_query
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type, outcome_response
 from fhir_registry.server.writer import GroupCommit
@@ -312,6 +311,3 @@ def _history_entry(base: str, item: Stored) -> bytes:
 
 def _link(base: str, kind: str, pairs: Sequence[tuple[str, str]]) -> str:
     return f"{base}/{kind}" + (f"?{urlencode(pairs, quote_via=quote)}" if pairs else "")
-
-
-__all__ = ["SERVED", "InvalidResourceError", "Service"]

@@ -6,10 +6,10 @@ import asyncio
 import re
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from fhir_registry.json_text import JsonError, read_json, write_json
-from fhir_registry.search.extract import index_rows
 from fhir_registry.search.parameters import SERVED
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type
 from fhir_registry.server.service import InvalidResourceError, Service, bundle, etag_version
@@ -113,7 +113,7 @@ def _write(service: Service, item: _Item, renamed: dict[str, str], identifier: s
     if item.method == "PUT":
         return service.update_write(item.kind, item.id, resource, item.match)
     made = service.create_write(item.kind, resource, item.none_exist)
-    return Write("POST", item.kind, identifier, made.resource, tuple(index_rows(made.resource)), made.unless)
+    return replace(made, id=identifier)
 
 
 def _with_targets(value: Any, renamed: dict[str, str]) -> Any:

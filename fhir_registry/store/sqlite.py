@@ -99,13 +99,13 @@ class SqliteStore:
             total = int(self._database.execute(found.text, found.values).fetchone()[0])
         if query.summary == "count" or query.count == 0:
             return Page((), (), "", total)
-        page, keys = page_sql(query, self._probe)
+        page = page_sql(query, self._probe)
         rows = self._database.execute(page.text, page.values).fetchall()
         following = ""
         if len(rows) > query.count:
             rows.pop()
             last = rows[-1]
-            following = write_cursor([*(str(key) for key in last[2 : 2 + len(keys)]), str(last[0])])
+            following = write_cursor([*(str(key) for key in last[2:]), str(last[0])])
         rids = [row[0] for row in rows]
         matches = self._bodies(rids)
         return Page(tuple(matches), tuple(self._included(query, rids)), following, total)

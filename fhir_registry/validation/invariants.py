@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -193,10 +192,6 @@ def _narrative_says_something(value: Any, root: Any) -> bool:
     except ElementTree.ParseError:
         return False
     return bool("".join(top.itertext()).strip()) or any(str(n.tag).endswith("}img") for n in top.iter())
-
-
-def _positive(value: Any, root: Any) -> bool:
-    return not isinstance(value, int | Decimal) or value >= 0
 
 
 _BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {

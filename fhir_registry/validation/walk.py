@@ -149,8 +149,6 @@ class _Walk:
             self.element(item, structure, element.same_as, place)
             self.rules(item, structure.elements[element.same_as], place)
             return
-        if kind is None and len(element.kinds) != 1:
-            kind = element.kinds[0] if element.kinds else None
         kind = kind or element.kinds[0]
         if kind.code[0].islower():
             self.primitive(item, kind, place)
@@ -158,7 +156,7 @@ class _Walk:
             self.element(item, structure, element.path, place)
         elif self.definitions.is_resource(kind.code) or kind.code in ("Resource", "DomainResource"):
             inner = item.get("resourceType") if isinstance(item, dict) else None
-            if kind.code[0].isupper() and self.definitions.is_resource(kind.code) and inner != kind.code:
+            if self.definitions.is_resource(kind.code) and inner != kind.code:
                 self.say(place, "structure", f"a {kind.code} belongs here")
                 return
             contained = element.path.endswith(".contained")

@@ -23,9 +23,9 @@ from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.zig import zig_version
 from cuvil_assets import audit, chain
 from cuvil_assets.execution import Build
-from cuvil_assets.files import write_atomic
 from cuvil_assets.home import Home
 from cuvil_assets.inputs import runner_words
+from cuvil_assets.latest import keep_report, kept_report
 from cuvil_assets.nonconformities import open_nonconformity
 from cuvil_assets.request import load_request
 from cuvil_assets.store import tools
@@ -140,13 +140,7 @@ def recertify(
 
 def keep(home: Home, report: Recertification) -> Path:
     """Write the report as the latest of ``home``."""
-    path = home.ensure(home.root / FOLDER) / "latest.json"
-    try:
-        write_atomic(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror}); free space or set CUVIL_HOME elsewhere"
-        ) from None
+    path = keep_report(home, FOLDER, report.to_json())
     counts: dict[str, Json] = {"passed": report.count(PASSED), "failed": report.count(FAILED), "due": report.count(DUE)}
     audit.record(home.root, "recertification", {**counts, "sha3_512": audit.digest_of(path)})
     return path
@@ -154,11 +148,7 @@ def keep(home: Home, report: Recertification) -> Path:
 
 def latest(home: Home) -> dict[str, Json] | None:
     """The report ``keep`` wrote last, or ``None``; a damaged one counts as none."""
-    try:
-        document = json.loads((home.root / FOLDER / "latest.json").read_bytes())
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) and document.get("format") == FORMAT else None
+    return kept_report(home, FOLDER, FORMAT)
 
 
 def _one(home: Home, partition: str, root: TrustRoot, world: Variation) -> Recertified:

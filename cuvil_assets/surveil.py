@@ -20,8 +20,8 @@ from compiler_kernels.stage import Json, sha3_512_hex
 from compiler_kernels.toolchain.zig import zig_version
 from cuvil_assets import chain
 from cuvil_assets.execution import Build
-from cuvil_assets.files import write_atomic
 from cuvil_assets.home import Home
+from cuvil_assets.latest import keep_report, kept_report
 from cuvil_assets.records import Recorded
 from cuvil_assets.request import load_request
 from cuvil_assets.watch import Watch
@@ -113,23 +113,12 @@ def conditions_of(home: Home, watch: Watch) -> dict[str, str]:
 
 def keep(home: Home, report: Surveillance) -> Path:
     """Write the report as the latest of ``home``."""
-    path = home.ensure(home.root / FOLDER) / "latest.json"
-    try:
-        write_atomic(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror}); free space or set CUVIL_HOME elsewhere"
-        ) from None
-    return path
+    return keep_report(home, FOLDER, report.to_json())
 
 
 def latest(home: Home) -> dict[str, Json] | None:
     """The report ``keep`` wrote last, or ``None``; a damaged one counts as none."""
-    try:
-        document = json.loads((home.root / FOLDER / "latest.json").read_bytes())
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) and document.get("format") == FORMAT else None
+    return kept_report(home, FOLDER, FORMAT)
 
 
 def trust_of(home: Home) -> TrustRoot:

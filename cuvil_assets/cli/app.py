@@ -12,6 +12,7 @@ from cuvil_assets.cli.change_app import add_change
 from cuvil_assets.cli.dataset_app import add_dataset
 from cuvil_assets.cli.decisions_app import add_decisions
 from cuvil_assets.cli.keys_app import add_keys
+from cuvil_assets.cli.options import EngineFile, Json
 from cuvil_assets.cli.recertify_app import add_recertify
 from cuvil_assets.cli.registry_app import add_registry
 from cuvil_assets.cli.release_app import add_commands
@@ -40,9 +41,6 @@ add_trace(app)
 add_change(app)
 add_dataset(app)
 add_decisions(app)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
-EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
 
 
 def _version(wanted: bool) -> None:

@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
-TrustRoot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False),
-]
+from cuvil_assets.cli.options import Json, TrustRoot
 
 
 def add_audit(app: typer.Typer) -> None:

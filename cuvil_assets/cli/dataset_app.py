@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+from cuvil_assets.cli.options import Json
+
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="PATTERN", help="Only files of a folder whose name matches, such as *.png; may be repeated."),

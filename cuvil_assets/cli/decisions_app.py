@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
-KeyFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="The key folder to sign with; this machine's if absent.", show_default=False),
-]
+from cuvil_assets.cli.options import Json, KeyFolder
 
 
 def add_decisions(app: typer.Typer) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+from cuvil_assets.cli.options import Json
+
 Person = Annotated[str, typer.Option(metavar="NAME", help="The person, or the device's name.", show_default=False)]
 Role = Annotated[
     str,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_assets.cli.release_app import Json, KeyFolder
+from cuvil_assets.cli.options import Json, KeyFolder
 
 
 def add_recertify(app: typer.Typer) -> None:

@@ -80,17 +80,10 @@ def _shown_in_dagster(facts: ReleaseFacts, done: Registered) -> None:
     from cuvil_assets.release_event import report
 
     metadata: dict[str, str | int] = {"id": done.id, "version": done.version}
-    try:
-        report(
-            current_home(),
-            MODEL_RESOURCE,
-            facts.statement.model_version,
-            facts.build.target,
-            facts.digest,
-            metadata,
-        )
-    except Exception as error:  # whatever Dagster's storage raises
-        note(f"the registration is not shown in Dagster ({type(error).__name__}: {error}); it is complete all the same")
+    version = facts.statement.model_version
+    remark = report(current_home(), MODEL_RESOURCE, version, facts.build.target, facts.digest, metadata)
+    if remark:
+        note(f"the registration {remark}")
 
 
 def withdraw(model: str, reason: str, folder: Path | None, as_json: bool) -> None:

@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+from cuvil_assets.cli.options import Json, TrustRoot
+
 Data = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Where the registry lies; $CUVIL_HOME/registry if absent.", show_default=False),
-]
-TrustRoot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False),
 ]
 
 

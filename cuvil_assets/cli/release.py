@@ -94,12 +94,11 @@ def _shown_in_dagster(build: Statement, done: releasing.Released) -> None:
     from cuvil_assets.chain import RELEASE_PROOF
     from cuvil_assets.release_event import report
 
-    try:
-        digest = audit.digest_of(done.folder)
-        metadata: dict[str, str | int] = {"folder": done.folder.name, "files": len(done.files)}
-        report(current_home(), RELEASE_PROOF, build.model_version, build.target, digest, metadata)
-    except Exception as error:  # whatever Dagster's storage raises
-        note(f"the release is not shown in Dagster ({type(error).__name__}: {error}); it is complete all the same")
+    metadata: dict[str, str | int] = {"folder": done.folder.name, "files": len(done.files)}
+    digest = audit.digest_of(done.folder)
+    remark = report(current_home(), RELEASE_PROOF, build.model_version, build.target, digest, metadata)
+    if remark:
+        note(f"the release {remark}")
 
 
 def deploy(folder: Path, key: Path | None, trust_root: Path | None, as_json: bool) -> None:

@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
-EngineFile = Annotated[Path, typer.Argument(metavar="ENGINE", help="The engine file.", show_default=False)]
+from cuvil_assets.cli.options import EngineFile, Json, KeyFolder, TrustRoot
+
 ReleaseFolder = Annotated[Path, typer.Argument(metavar="RELEASE", help="The release folder.", show_default=False)]
-TrustRoot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False),
-]
-KeyFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="The key folder to sign with; this machine's if absent.", show_default=False),
-]
 
 
 def add_commands(app: typer.Typer) -> None:

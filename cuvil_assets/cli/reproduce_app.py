@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cuvil_assets.cli.release_app import EngineFile, Json
+from cuvil_assets.cli.options import EngineFile, Json, KeyFolder, StoredModel
 
 
 def add_reproduce(app: typer.Typer) -> None:
@@ -21,20 +21,12 @@ def reproduce(
     rebuilds: Annotated[
         int | None, typer.Option(metavar="N", help="Rebuilds; as the policy says, or 20.", show_default=False)
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The ONNX model, if this machine's store lacks it.", show_default=False),
-    ] = None,
+    model: StoredModel = None,
     policy: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The policy, if this machine's store lacks it.", show_default=False),
     ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="The key folder to sign with; this machine's if absent.", show_default=False
-        ),
-    ] = None,
+    key: KeyFolder = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of what is varied.")] = 20261130,
     jobs: Annotated[
         int | None, typer.Option(metavar="N", help="Rebuilds at a time; up to 4 if absent.", show_default=False)
@@ -58,10 +50,7 @@ def rebuild(
     person: Annotated[
         str, typer.Option(metavar="NAME", help="Who rebuilds, as the keyring writes it.", show_default=False)
     ],
-    model: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The ONNX model, if this machine's store lacks it.", show_default=False),
-    ] = None,
+    model: StoredModel = None,
     policy: Annotated[
         Path | None,
         typer.Option(

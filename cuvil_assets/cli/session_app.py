@@ -7,13 +7,10 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+from cuvil_assets.cli.options import Json, TrustRoot
+
 ArchiveFolder = Annotated[
     Path, typer.Argument(metavar="SESSION", help="The folder that --session named.", show_default=False)
-]
-TrustRoot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Whom to trust; this machine's development keys if absent.", show_default=False),
 ]
 
 

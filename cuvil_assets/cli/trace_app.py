@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+from cuvil_assets.cli.options import Json
 
 
 def add_trace(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``cuvil registry``: serve, register, withdraw, list, audit."""
+"""``cuvil registry``: serve, register, withdraw, list, audit, migrate."""
 
 from __future__ import annotations
 
@@ -149,6 +149,25 @@ def check_audit(folder: Path | None, as_json: bool) -> None:
         f"{count} events in one chain, the last with SHA3-512 {digest.hex()[:32]}...; "
         "who keeps that sees a chain whose end was cut off"
     )
+
+
+def migrate(folder: Path | None, as_json: bool) -> None:
+    """Make the schema, or bring it to the newest revision."""
+    import sqlite3
+
+    from fhir_registry.store.sqlite_schema import bring_up
+
+    path = _folder(folder) / "registry.sqlite"
+    try:
+        before, after = bring_up(path)
+    except (OSError, sqlite3.Error) as error:
+        raise VerifierUsageError(f"{path}: the registry cannot be opened ({error}); choose another --data") from None
+    if as_json:
+        print_json({"before": before or None, "after": after})
+    elif before == after:
+        print(f"schema {after}, nothing to do")
+    else:
+        print(f"schema {after}, before {before}" if before else f"schema {after} made")
 
 
 def _folder(folder: Path | None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -26,13 +25,11 @@ FOLDER = "registry"
 
 def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path | None) -> None:
     """Serve until interrupted."""
-    from fhir_registry.server.serve import open_registry
+    from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
 
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        listener = listen(host, port)
     except OSError as error:
         raise UsageError(
             f"{host}:{port} cannot be served ({error.strerror}); choose another --host or --port"

@@ -57,6 +57,21 @@ def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Pat
     return Registry(store, writer, outbox, app)
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to ``host``; ``port`` 0 takes a free one. ``OSError`` when the address cannot be had."""
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections take this over: without it an answer sent in two parts waits 40 ms for the client's
+        # acknowledgement (Nagle's algorithm against delayed acknowledgements).
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn

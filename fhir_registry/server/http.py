@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -38,14 +37,25 @@ class Request:
     client: str = ""
     who: str = ""
 
-    @cached_property
+    # Kept in the instance by hand: cached_property takes a lock in Python 3.11, for each request.
+    @property
     def pairs(self) -> list[tuple[str, str]]:
         """Parameters of the address in order; empty values are kept, so that they can be refused."""
-        return parse_qsl(self.query, keep_blank_values=True, strict_parsing=False, max_num_fields=200)
+        if not self.query:
+            return []
+        found: list[tuple[str, str]] | None = self.__dict__.get("_pairs")
+        if found is None:
+            found = parse_qsl(self.query, keep_blank_values=True, strict_parsing=False, max_num_fields=200)
+            self.__dict__["_pairs"] = found
+        return found
 
-    @cached_property
+    @property
     def parts(self) -> list[str]:
-        return [unquote(part) for part in self.path.split("/")] if self.path else []
+        found: list[str] | None = self.__dict__.get("_parts")
+        if found is None:
+            plain = self.path.split("/") if self.path else []
+            found = self.__dict__["_parts"] = [unquote(part) for part in plain] if "%" in self.path else plain
+        return found
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -31,7 +30,7 @@ def registry(tmp_path: Path) -> Iterator[Client]:
     outbox = Outbox(tmp_path / "audit.sqlite")
 
     async def record(request: Request, response: Response) -> None:
-        await asyncio.wrap_future(outbox.append(audit_event(request, response, "test registry")))
+        await outbox.appended(audit_event(request, response, "test registry"))
 
     app = FhirApp(Service(store, writer), version="test", record=record)
     with socket.socket() as listener:

@@ -38,7 +38,7 @@ def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path
         shown = f"http://{host}:{listener.getsockname()[1]}/fhir"
         registry = open_registry(_folder(folder), version=version("cuvil"), base=base, trust_root=trust_root)
         try:
-            run(registry, listener, lambda: _ready(base or shown))
+            run(registry, listener, lambda: _ready(base or shown), proxied=bool(base))
         finally:
             registry.close()
 

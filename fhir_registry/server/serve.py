@@ -48,7 +48,7 @@ def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Pat
     outbox = Outbox(folder / AUDIT)
 
     async def record(request: Request, response: Response) -> None:
-        await asyncio.wrap_future(outbox.append(audit_event(request, response, "Cuvil registry")))
+        await outbox.appended(audit_event(request, response, "Cuvil registry"))
 
     access = Access(trust_root)
     app = FhirApp(
@@ -72,15 +72,21 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
+def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None], proxied: bool = False) -> None:
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn
 
+    from fhir_registry.server.protocol import FhirProtocol
+
     config = uvicorn.Config(
         registry.app,
+        http=FhirProtocol,
+        ws="none",
         log_level="warning",
         lifespan="off",
         server_header=False,
+        # X-Forwarded-For names the client only where a proxy stands in front, which --base says.
+        proxy_headers=proxied,
         limit_concurrency=1000,
         timeout_graceful_shutdown=10,
     )
@@ -99,5 +105,5 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run())
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())

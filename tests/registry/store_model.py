@@ -127,7 +127,10 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(target=ids)
     def some(self) -> Any:
-        return multiple("i1", "i2", "I1", "i-3")
+        names = ("i1", "i2", "I1", "i-3")
+        for name, identifier in zip(("_z", "z", "é", "Z 1"), names, strict=True):
+            self.both([put(identifier, organization(name, "1", "urn:a", True, None))])
+        return multiple(*names)
 
     # ---- writing
 

@@ -138,7 +138,8 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
     """One entry of a batch as the request it stands for."""
     from urllib.parse import parse_qsl
 
-    headers = {"content-type": "application/fhir+json"}
+    # JSON is asked for: a Binary as its own bytes would be text of the client within the answer.
+    headers = {"content-type": "application/fhir+json", "accept": "application/fhir+json"}
     headers.update({"if-match": item.match} if item.match else {})
     headers.update({"if-none-exist": item.none_exist} if item.none_exist else {})
     body = write_json(item.resource) if isinstance(item.resource, dict) else b""

@@ -16,7 +16,7 @@ from fhir_registry.json_text import write_json
 from fhir_registry.search.query import Query, write_cursor
 from fhir_registry.search.sql import MANY, count_sql, page_sql
 from fhir_registry.store.base import ConflictError, Page, Stored, Write, Written
-from fhir_registry.store.tables import SCHEMA, TABLES
+from fhir_registry.store.sqlite_schema import bring_up, connect
 
 _CURRENT = "SELECT r.type, r.id, v.version, v.updated, v.method, v.body FROM resource r JOIN version v ON v.rid = r.rid"
 
@@ -34,20 +34,13 @@ class SqliteStore:
         self._local = threading.local()
         self._all: list[sqlite3.Connection] = []
         self._guard = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._transaction() as database:
-            for text in TABLES:
-                database.execute(text.format(serial="INTEGER PRIMARY KEY AUTOINCREMENT", blob="BLOB"))
-            database.execute(f"PRAGMA user_version = {SCHEMA}")
+        bring_up(path)
 
     @property
     def _database(self) -> sqlite3.Connection:
         found = getattr(self._local, "connection", None)
         if found is None:
-            found = sqlite3.connect(self.path, isolation_level=None, timeout=30.0, check_same_thread=False)
-            found.execute("PRAGMA journal_mode = WAL")
-            # A commit is durable when it returns: the log is synced each time, and several writes share one commit.
-            found.execute("PRAGMA synchronous = FULL")
+            found = connect(self.path)
             found.execute("PRAGMA cache_size = -65536")
             self._local.connection = found
             with self._guard:

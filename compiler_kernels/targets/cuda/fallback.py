@@ -71,6 +71,7 @@ def _wrapper(function: Graph, kernel: Kernel, name: str, threads: int, scratch: 
     return (
         f'extern "C" __global__ void {name}({", ".join(parameters)})\n{{\n'
         "    const int self = blockIdx.x * blockDim.x + threadIdx.x;\n"
-        f"    for (long i = self; i < {kernel.items}; i += {threads}) {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1);\n"
+        f"    for (long i = self; i < {kernel.items}; i += {threads})\n"
+        f"        {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1);\n"
         "}\n"
     )

@@ -15,11 +15,11 @@ class CudaKernel:
 
     ``text`` defines ``extern "C" __global__ void NAME(const T *p0, ..., T *y[, unsigned char *workspace][, unsigned
     *tickets][, const int64_t *sizes])`` and whatever it calls, for nvcc and for the emulator alike: it includes nothing
-    (``cuvil_device.h`` and the ``ca1_*.h`` headers stand before it) and every other name at file scope starts with NAME.
+    (``cuvil_device.h`` and the ``ca1_*.h`` headers stand before it); every other name at file scope starts with NAME.
     Pointers address the first byte of a buffer, halo included, and are aligned to 64 bytes.
 
-    ``grid`` thread blocks of ``block`` threads with ``shared_bytes`` of dynamic shared memory (``cuvil_shared``; there is
-    no other), in clusters of ``cluster`` blocks along x.
+    ``grid`` thread blocks of ``block`` threads with ``shared_bytes`` of dynamic shared memory (``cuvil_shared``; there
+    is no other), in clusters of ``cluster`` blocks along x.
     ``workspace_bytes`` of memory that holds anything at the start and is shared with other kernels, which do not run at
     the same time. ``tickets`` counters that are zero at the start and must be left zero.
     ``independent``: no thread waits for another or uses shared memory, so the emulator needs no fibers.

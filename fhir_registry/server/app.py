@@ -28,12 +28,14 @@ from fhir_registry.server.http import (
 from fhir_registry.server.operations import model_resource, verify
 from fhir_registry.server.service import InvalidResourceError, Service
 from fhir_registry.server.transaction import process
+from fhir_registry.store.base import StoreUnavailableError
 
 LOG: Final = logging.getLogger("cuvil.registry")
 Recorder = Callable[[Request, Response], Awaitable[None]]
 """Told of every request and its answer before the answer is sent: the audit trail."""
 Admission = Callable[[Request], Request]
 """Says who asks, or raises ``HttpError`` 401, 403 or 429: the seam for identities."""
+RETRY: Final = {"Retry-After": "1"}
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 RELEASED: Final = "2026-12-01"
 
@@ -72,7 +74,9 @@ class FhirApp:
             except Exception:
                 # An access that cannot be recorded does not happen.
                 LOG.exception("the audit trail cannot be written")
-                response = HttpError(503, "exception", "the audit trail cannot be written; try again later").response()
+                response = HttpError(
+                    503, "transient", "the audit trail cannot be written; try again later", RETRY
+                ).response()
         await send_response(send, response, incoming, head=scope["method"] == "HEAD")
 
     async def _respond(self, scope: Scope, receive: Receive) -> tuple[Request, Response]:
@@ -98,6 +102,9 @@ class FhirApp:
         except ValueError as error:
             # parse_qsl counts fields; everything else that is wrong with an address was named before.
             return request, HttpError(400, "invalid", f"the request cannot be read: {error}").response()
+        except StoreUnavailableError as error:
+            LOG.warning("%s /%s: %s", request.method, request.path, error)
+            return request, HttpError(503, "transient", f"{error}; try again later", RETRY).response()
         except Exception:
             LOG.exception("%s /%s", request.method, request.path)
             text = "the server failed on this request; its log has the reason"

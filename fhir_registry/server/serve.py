@@ -76,8 +76,12 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn
 
+    from fhir_registry.server.protocol import FhirProtocol
+
     config = uvicorn.Config(
         registry.app,
+        http=FhirProtocol,
+        ws="none",
         log_level="warning",
         lifespan="off",
         server_header=False,

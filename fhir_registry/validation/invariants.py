@@ -1,7 +1,7 @@
 """The invariants of the definitions: the common ones in Python, all others by their own FHIRPath expression.
 
-What ``paths`` cannot parse or evaluate is not checked, and tests name those. Written by hand are the rules that stand on
-every element or resource (a path engine would spend most of its time on them) and those it lacks functions for.
+What ``paths`` cannot parse or evaluate is not checked, and tests name those. Written by hand are the rules that stand
+on every element or resource (a path engine would spend most of its time on them) and those it lacks functions for.
 """
 
 from __future__ import annotations

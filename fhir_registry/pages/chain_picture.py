@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from fhir_registry.pages.evidence_view import Step
@@ -51,7 +52,7 @@ def picture(steps: Sequence[Step], columns: int) -> Picture:
         2 * EDGE + columns * WIDTH + (columns - 1) * GAP_X,
         2 * EDGE + rows * HEIGHT + max(rows - 1, 0) * GAP_Y,
         boxes,
-        tuple(_arrow(a, b) for a, b in zip(boxes, boxes[1:], strict=False)),
+        tuple(_arrow(a, b) for a, b in pairwise(boxes)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading resources that others may have written: what is absent or of another form reads as empty, never as an error."""
+"""Reading resources that others may have written: what is absent or of another form reads as empty."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _DIGEST: Final = re.compile(r"(?:sha-?256[:=]|sha3[-_]?512[:=])?([0-9a-f]{64}|[0
 
 @dataclass(frozen=True)
 class Found:
-    """A page of results. ``following``: the query of the next page; ``fault``: why there are none, in the server's words."""
+    """A page of results. ``following``: the query of the next page; ``fault``: why there are none."""
 
     models: tuple[Summary, ...]
     following: str

@@ -97,7 +97,7 @@ def _file(name: str) -> tuple[str, bytes]:
 
 @cache
 def static_tag() -> str:
-    """Part of the address of style and scripts: another one when any of them changes, so that browsers may keep them."""
+    """Part of the address of style and scripts, another one when any of them changes: browsers may keep them."""
     return hashlib.sha256(b"\0".join(_file(name)[1] for name in sorted(_STATIC))).hexdigest()[:12]
 
 

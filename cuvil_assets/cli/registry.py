@@ -48,7 +48,12 @@ def serve(host: str, port: int, folder: Path | None, serving: Serving) -> None:
 def _ready(base: str, private: bool) -> None:
     print(f"{base}/metadata", flush=True)
     reads = "reads need a token or certificate" if private else "reads are open"
-    print(f"serving; {reads}, writes need a builder's; end with Ctrl-C", file=sys.stderr, flush=True)
+    print(
+        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, writes need a builder's; "
+        "end with Ctrl-C",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def register(release: Path, folder: Path | None, trust_root: Path | None, as_json: bool) -> None:

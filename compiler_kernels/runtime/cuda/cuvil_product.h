@@ -30,9 +30,9 @@ CUVIL_FN float4 cuvil_zero4() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 CUVIL_FN float4 cuvil_load4(const float *p) { return *(const float4 *)p; }
 CUVIL_FN void cuvil_store4(float *p, float4 v) { *(float4 *)p = v; }
 
-constexpr int cuvil_ceil(int a, int b) { return (a + b - 1) / b; }
+__host__ __device__ constexpr int cuvil_ceil(int a, int b) { return (a + b - 1) / b; }
 /* Levels of the summation tree of so many leaves that have a value of their own. */
-constexpr int cuvil_levels(int leaves) { return leaves <= 8 ? 1 : 1 + cuvil_levels(cuvil_ceil(leaves, 8)); }
+__host__ __device__ constexpr int cuvil_levels(int leaves) { return leaves <= 8 ? 1 : 1 + cuvil_levels(cuvil_ceil(leaves, 8)); }
 
 /* The open nodes of N sums, one per level of the tree. */
 template <int LEVELS, int N> struct cuvil_tree {

@@ -1,7 +1,7 @@
 """Direct convolution and transposed convolution on blocked values, for weights packed as ``oc16``.
 
-The kernel is the template of runtime/cuda/cuvil_conv.h; this module states its constants. Which tile and split it gets is
-a matter of conv_tiles.py.
+The kernel is the template of runtime/cuda/cuvil_conv.h; this module states its constants. Which tile and split it
+gets is a matter of conv_tiles.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compiler_kernels.targets.cuda.families.blocked import (
     indented,
     parameters,
 )
-from compiler_kernels.targets.cuda.families.conv_tiles import Tile, choose_tile
+from compiler_kernels.targets.cuda.families.conv_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import Three, flat_function, full_access, three
@@ -48,22 +48,6 @@ class Window:
     origins: tuple[int, ...]  # floats, per phase
     firsts: tuple[Three, ...]
     weights: tuple[int, ...]  # floats before the phase's weights
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a tile is chosen by: sizes of one window's sum, and the chip is another argument."""
-
-    batch: int
-    units: int
-    kernel: Three
-    step: Three
-    dilation: Three
-    extent: Three
-    blocks: int
-    block_groups: int
-    phases: int
-    run: bool
 
 
 def conv(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
@@ -94,7 +78,7 @@ def windows_of(op: Op, x: TensorType, w: TensorType) -> list[Window] | None:
     if op.kind == "conv":
         origin = -sum(p * s for p, s in zip(pads, spatial, strict=True))
         return [_plain_window(extent, kernel, stride, dilation, origin, extent[:2] == (1, 1) and kernel[:2] == (1, 1))]
-    found: dict[tuple[object, ...], list[tuple[int, Three, int]]] = {}
+    found: dict[tuple[Three, Three, Three], list[tuple[int, Three, int]]] = {}
     weights, blocks = 0, -(-w.dims[1] // BLOCK)
     for first in product(*(range(min(s, e)) for s, e in zip(stride, extent, strict=True))):
         axes = [axis_taps(f, s, d, p, k) for f, s, d, p, k in zip(first, stride, dilation, pads, kernel, strict=True)]
@@ -109,7 +93,7 @@ def windows_of(op: Op, x: TensorType, w: TensorType) -> list[Window] | None:
     windows = []
     for (counts, gaps, count), phases in found.items():
         origins, firsts, starts = zip(*phases, strict=True)
-        windows.append(Window(counts, (1, 1, 1), gaps, count, stride, True, False, origins, firsts, starts))  # type: ignore[arg-type]
+        windows.append(Window(counts, (1, 1, 1), gaps, count, stride, True, False, origins, firsts, starts))
     return windows
 
 

@@ -7,22 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from compiler_kernels.arithmetic.order import RADIX, SumOrder, sum_order
 from compiler_kernels.targets.cuda.gpu import Gpu
-
-if TYPE_CHECKING:
-    from compiler_kernels.targets.cuda.families.conv import Shape
+from compiler_kernels.targets.vector.access import Three
 
 ACCUMULATORS: Final = 16
 """Most quads of outputs that a thread holds for a leaf."""
 REGISTERS: Final = 65536
 
 
+def pieces(whole: int, size: int) -> int:
+    """``whole`` over ``size``, rounded up."""
+    return -(-whole // size)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a tile is chosen by: sizes of one window's sum, and the chip is another argument."""
+
+    batch: int
+    units: int
+    kernel: Three
+    step: Three
+    dilation: Three
+    extent: Three
+    blocks: int
+    block_groups: int
+    phases: int
+    run: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Lanes: ``quads`` of outputs times 32 / quads rows. A lane holds ``rows`` x ``columns`` pixels and ``outputs`` quads.
+    """Lanes: ``quads`` of outputs times 32 / quads rows; a lane holds ``rows`` x ``columns`` pixels, ``outputs`` quads.
 
     Warps: ``leaves`` at a time times ``groups`` of rows. ``split`` blocks share a sum, by nodes of the tree.
     """
@@ -56,7 +75,9 @@ class Tile:
     @property
     def resident(self) -> int:
         """Blocks per multiprocessor the compiler is asked to leave registers for."""
-        return max(1, min(4, REGISTERS // (self.threads * (128 if self.rows * self.columns * self.outputs > 4 else 80))))
+        return max(
+            1, min(4, REGISTERS // (self.threads * (128 if self.rows * self.columns * self.outputs > 4 else 80)))
+        )
 
     def with_threads(self, threads: int) -> Tile:
         return replace(self, groups=threads // 32 // self.leaves)
@@ -64,7 +85,7 @@ class Tile:
     def tiles(self, shape: Shape) -> tuple[int, int]:
         """Tiles along the rows and along the columns of outputs."""
         if shape.run:
-            return -(-(-(-shape.extent[2] // self.columns)) // self.height), 1
+            return pieces(pieces(shape.extent[2], self.columns), self.height), 1
         return -(-shape.extent[1] // self.height), -(-shape.extent[2] // self.columns)
 
     def grid(self, shape: Shape) -> int:
@@ -88,7 +109,7 @@ class Tile:
 
     def rounds(self, shape: Shape) -> int:
         """Rounds of one block."""
-        return -(-(-(-self.leaves_in_all(shape) // self.leaves)) // self.split)
+        return pieces(pieces(self.leaves_in_all(shape), self.leaves), self.split)
 
     def floats(self, shape: Shape) -> tuple[int, int]:
         """Of weights and inputs of one round in shared memory."""
@@ -104,9 +125,7 @@ class Tile:
         depth, height, width = shape.kernel
         apart = shape.dilation[1] > shape.step[1] * self.height
         rows = (
-            height * self.height
-            if apart
-            else (self.height - 1) * shape.step[1] + (height - 1) * shape.dilation[1] + 1
+            height * self.height if apart else (self.height - 1) * shape.step[1] + (height - 1) * shape.dilation[1] + 1
         )
         columns = (self.columns - 1) * shape.step[2] + (width - 1) * shape.dilation[2] + 1
         return self.leaves * self.wide * (steps * 128 + 16), slots * depth * rows * (columns * channels + 4)
@@ -119,7 +138,9 @@ class Tile:
     def fits(self, shape: Shape, gpu: Gpu) -> bool:
         if shape.block_groups and shape.block_groups % self.wide:
             return False
-        if self.split > 1 and (self.rounds(shape) * self.leaves % RADIX or self.split > -(-self.leaves_in_all(shape) // RADIX)):
+        if self.split > 1 and (
+            self.rounds(shape) * self.leaves % RADIX or self.split > -(-self.leaves_in_all(shape) // RADIX)
+        ):
             return False
         if self.leaves > 1 and self.leaves // 2 >= self.leaves_in_all(shape):
             return False

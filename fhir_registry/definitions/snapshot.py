@@ -1,8 +1,8 @@
 """From the differential of a profile or logical model to its snapshot (FHIR R5, profiling.html, section 5.1.0.17).
 
 A snapshot says everything about every element, so that a reader needs no other definition. Here it is made of the
-published elements of the base: a differential element changes the one of the same id; one that the base does not list is
-unfolded from its type, or copied for a slice from the element that is sliced. Constraints and conditions add up, all
+published elements of the base: a differential element changes the one of the same id; one that the base does not list
+is unfolded from its type, or copied for a slice from the element that is sliced. Constraints and conditions add up, all
 else replaces what the base says. Mappings are not carried over.
 """
 
@@ -25,7 +25,7 @@ class SnapshotError(ValueError):
 
 
 def snapshot(definition: dict[str, Any], lookup: Lookup) -> list[Element]:
-    """Elements of ``definition`` (a StructureDefinition), in order. ``SnapshotError`` for what the base does not have."""
+    """Elements of the StructureDefinition ``definition``; ``SnapshotError`` for what its base does not have."""
     base = lookup(definition["baseDefinition"])
     if base is None:
         raise SnapshotError(f"{definition['url']}: its base {definition['baseDefinition']} is not known")
@@ -46,7 +46,7 @@ def _apply(found: list[Element], change: Element, lookup: Lookup, definition: di
     if at is None:
         at = _make(found, change["id"], lookup, definition["url"])
     target = found[at]
-    if int(change.get("min", target["min"])) < int(target["min"]) and ":" not in change["id"].rsplit(".", 1)[-1]:
+    if change.get("min", target["min"]) < target["min"] and ":" not in change["id"].rsplit(".", 1)[-1]:
         raise SnapshotError(f"{definition['url']}: {change['id']} allows fewer values than its base")
     if _most(change.get("max", target["max"])) > _most(target["max"]):
         raise SnapshotError(f"{definition['url']}: {change['id']} allows more values than its base")

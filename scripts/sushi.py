@@ -1,9 +1,9 @@
 """Compile the registry's definitions with SUSHI: ``python scripts/sushi.py --check`` or ``--write``.
 
 Source is ``fhir_registry/fsh``; what SUSHI makes of it lies beside it in ``fsh-generated``, is committed, and is what
-the registry serves. ``--check`` compares (exit code 1 where they differ), ``--write`` replaces. Needs Node 18 or later with
-npm, and npm's registry: fsh-sushi and two packages of HL7 go to ``--cache`` (default: ``sushi`` below the folder for
-temporary files), nothing into the home.
+the registry serves. ``--check`` compares (exit code 1 where they differ), ``--write`` replaces. Needs Node 18 or later
+with npm, and npm's registry: fsh-sushi and two packages of HL7 go to ``--cache`` (default: ``sushi`` below the folder
+for temporary files), nothing into the home.
 """
 
 from __future__ import annotations

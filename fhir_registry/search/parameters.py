@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -59,5 +60,6 @@ def parameters_of(kind: str) -> dict[str, SearchParameter]:
     for item in (*r5().search_parameters, *own_parameters()):
         general = bool(item.base & _COMMON) and item.code in _GENERAL
         if (kind in item.base or general) and item.type not in ("composite", "special"):
-            found[item.code] = item
+            # "Resource.meta" finds nothing in a DeviceDefinition: the path engine knows no inheritance.
+            found[item.code] = replace(item, expression=item.expression.removeprefix("Resource.")) if general else item
     return found

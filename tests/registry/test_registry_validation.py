@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fhir_registry.definitions.types import r5
 from fhir_registry.json_text import JsonError, read_json, write_json
-from fhir_registry.validation.invariants import BY_HAND, compiled, narrative_problem
+from fhir_registry.validation.invariants import BY_HAND, narrative_problem
 from fhir_registry.validation.issues import operation_outcome
 from fhir_registry.validation.moments import interval
 from fhir_registry.validation.paths import compiled

@@ -26,3 +26,9 @@ InstanceOf: SearchParameter
 Usage: #definition
 * insert Search(ArtifactStatus, artifact-status, token, [[Whether a model version or engine is active or retired.]])
 * expression = "DeviceDefinition.modifierExtension.where(url = 'http://hl7.org/fhir/StructureDefinition/artifact-status').value.ofType(code)"
+
+Instance: model-text
+InstanceOf: SearchParameter
+Usage: #definition
+* insert Search(ModelText, model-text, string, [[Name, version, intended use or manufacturer of a model version.]])
+* expression = "DeviceDefinition.deviceName.name | DeviceDefinition.modelNumber | DeviceDefinition.guideline.intendedUse | DeviceDefinition.description | DeviceDefinition.manufacturer.display"

@@ -19,6 +19,7 @@ from cuvil_assets.cli.release_app import add_commands
 from cuvil_assets.cli.reproduce_app import add_reproduce
 from cuvil_assets.cli.session_app import add_session
 from cuvil_assets.cli.trace_app import add_trace
+from cuvil_assets.cli.watch_app import add_watch
 
 app = typer.Typer(
     name="cuvil",
@@ -41,6 +42,7 @@ add_trace(app)
 add_change(app)
 add_dataset(app)
 add_decisions(app)
+add_watch(app)
 
 
 def _version(wanted: bool) -> None:
@@ -413,34 +415,6 @@ def setup(json: Json = False) -> None:
     from cuvil_assets.cli import machine as command
 
     command.setup(json)
-
-
-@app.command()
-def surveil(
-    advisories: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="OSV advisories: a JSON file, or a folder of them.")
-    ] = None,
-    policy: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="A policy in force; builds from another one are due.")
-    ] = None,
-    certificate_days: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, max=3650, help="Warn N days before a certificate ends; 30 if absent."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Look at everything this home built, without rebuilding: digests, proofs, keys, certificates, advisories."""
-    from cuvil_assets.cli import surveil as command
-
-    raise typer.Exit(command.run(advisories, policy or [], certificate_days, json))
-
-
-@app.command()
-def status(json: Json = False) -> None:
-    """List every model version and target, and what the last surveillance said of it."""
-    from cuvil_assets.cli import surveil as command
-
-    command.status(json)
 
 
 @app.command()

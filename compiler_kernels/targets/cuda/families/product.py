@@ -18,7 +18,15 @@ from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.views import View
 from compiler_kernels.targets.c.writer import Code
-from compiler_kernels.targets.cuda.families.text import ONE, address, computes_floats, kernel_text, split, sum_tree, text_of
+from compiler_kernels.targets.cuda.families.text import (
+    ONE,
+    address,
+    computes_floats,
+    kernel_text,
+    split,
+    sum_tree,
+    text_of,
+)
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.product import Problem, Statement, product_statement
@@ -208,7 +216,9 @@ def _thin(function: Graph, name: str, found: Statement) -> CudaKernel | None:
     with kernel_text(function, name, threads) as code:
         code.add("float *shared = (float *)cuvil_shared;", f"float *partial = shared + {x_floats};")
         code.add(f"const int slot = threadIdx.x / {BLOCK}, c = threadIdx.x % {BLOCK};")
-        split(code, "(int)blockIdx.x", [*problem.batch, panels], [*(f"n{a}" for a in range(len(problem.batch))), "panel"])
+        split(
+            code, "(int)blockIdx.x", [*problem.batch, panels], [*(f"n{a}" for a in range(len(problem.batch))), "panel"]
+        )
         code.add("cuvil_grid_wait();", f"const float *x = {_base(left, lead)};")
         code.add(
             f"for (int i = threadIdx.x; i < {rows * depth}; i += {threads}) "
@@ -246,18 +256,15 @@ def _thin_leaf(code: Code, problem: Problem, leaves: Leaves, leaf: str, inside: 
     rows, depth = range(problem.rows), problem.depth
     taps = leaves.products(leaf)
     ragged = taps != str(leaves.leaf)
-    code.add(f"float wk[{leaves.leaf}];")
+    code.add(f"float wk[{leaves.leaf}];", f"const int first = {leaf} * {leaves.leaf};")
+    code.add(*([f"const int taps = {taps};"] if ragged else []))
     with code.block(f"if ({inside})" if inside else ""):
-        code.add(f"const int first = {leaf} * {leaves.leaf};")
-        code.add(*([f"const int taps = {taps};"] if ragged else []))
         guard = "if (k < taps) " if ragged else ""
         code.add("#pragma unroll")
         place = f"w[(first + k) * {problem.right.steps[-2]}]"
         code.add(f"for (int k = 0; k < {leaves.leaf}; k++) {guard}wk[k] = {place};")
     code.add("__syncthreads();")
     with code.block(f"if ({inside})" if inside else ""):
-        code.add(f"const int first = {leaf} * {leaves.leaf};")
-        code.add(*([f"const int taps = {taps};"] if ragged else []))
         code.add(f"float acc[{problem.rows}] = {{0.0f}};")
         code.add("#pragma unroll")
         with code.block(f"for (int k = 0; k < {leaves.leaf}; k++)"):
@@ -288,11 +295,15 @@ def _copies(
             code.add(f"{skip}cuvil_copy_async<16>(xs + r * {X_PITCH} + k, x + from * {left.steps[-2]} + k);")
     else:
         across = left.steps[-2] == 1 and left.steps[-1] != 1
-        place = f"r = i % {shape.rows}, k = i / {shape.rows}" if across else f"r = i / {leaves.leaf}, k = i % {leaves.leaf}"
+        place = (
+            f"r = i % {shape.rows}, k = i / {shape.rows}" if across else f"r = i / {leaves.leaf}, k = i % {leaves.leaf}"
+        )
         with code.block(f"for (int i = lane; i < {shape.rows * leaves.leaf}; i += 32)"):
             code.add(f"const int {place}, from = {clamp};")
             target = f"xs + r * {X_PITCH} + k"
-            code.add(f"if (k < taps) cuvil_copy_async<4>({target}, x + from * {left.steps[-2]} + k * {left.steps[-1]});")
+            code.add(
+                f"if (k < taps) cuvil_copy_async<4>({target}, x + from * {left.steps[-2]} + k * {left.steps[-1]});"
+            )
     panels = -(-problem.columns // BLOCK)
     per_tile = -(-shape.columns // BLOCK)
     code.add(f"const float *w = {_base(right, lead, [('first', right.steps[-2])])};")

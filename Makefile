@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz clean
+.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry-fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -68,6 +68,12 @@ conformance: setup  ## ONNX's own node tests through compiled engines; fails whe
 
 test-fuzz: $(BENCH_STAMP)  ## 10,000 mutations of valid models through the importer, 500 of them as engines
 	$(BIN)/python tests/fuzz/fuzz_campaign.py --mutations 10000 --compiled 500
+
+# MINUTES and SEED say how long and which.
+MINUTES ?= 10
+SEED ?= 1
+test-registry-fuzz: setup  ## the FHIR registry for ten minutes under requests made from the R5 definitions and broken
+	$(BIN)/python tests/fuzz/registry_fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

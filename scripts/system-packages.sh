@@ -2,7 +2,8 @@
 # Debian packages `make setup` can use. Only python3-venv is needed where it is missing; the others widen the tests:
 # qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with,
 # binutils (objdump) reads their machine code, valgrind counts their instructions, chromium opens proof.html,
-# clang-19 and llvm-19 count MC/DC a second time (docs/coverage.md).
+# clang-19 and llvm-19 count MC/DC a second time (docs/coverage.md), wrk is the load of benchmarks/registry.py,
+# postgresql is the registry's other database.
 set -eu
 
 missing=""
@@ -14,6 +15,8 @@ command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
 command -v chromedriver >/dev/null 2>&1 || missing="$missing chromium chromium-driver"
 command -v clang-19 >/dev/null 2>&1 || missing="$missing clang-19 libclang-rt-19-dev"
 command -v llvm-cov-19 >/dev/null 2>&1 || missing="$missing llvm-19"
+command -v wrk >/dev/null 2>&1 || missing="$missing wrk"
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

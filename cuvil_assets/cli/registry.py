@@ -1,8 +1,7 @@
-"""``cuvil registry``: serve, register, withdraw, list, audit."""
+"""``cuvil registry``: serve, register, withdraw, list, audit, migrate."""
 
 from __future__ import annotations
 
-import socket
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -26,13 +25,11 @@ FOLDER = "registry"
 
 def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path | None) -> None:
     """Serve until interrupted."""
-    from fhir_registry.server.serve import open_registry
+    from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
 
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        listener = listen(host, port)
     except OSError as error:
         raise UsageError(
             f"{host}:{port} cannot be served ({error.strerror}); choose another --host or --port"
@@ -41,7 +38,7 @@ def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path
         shown = f"http://{host}:{listener.getsockname()[1]}/fhir"
         registry = open_registry(_folder(folder), version=version("cuvil"), base=base, trust_root=trust_root)
         try:
-            run(registry, listener, lambda: _ready(base or shown))
+            run(registry, listener, lambda: _ready(base or shown), proxied=bool(base))
         finally:
             registry.close()
 
@@ -149,6 +146,25 @@ def check_audit(folder: Path | None, as_json: bool) -> None:
         f"{count} events in one chain, the last with SHA3-512 {digest.hex()[:32]}...; "
         "who keeps that sees a chain whose end was cut off"
     )
+
+
+def migrate(folder: Path | None, as_json: bool) -> None:
+    """Make the schema, or bring it to the newest revision."""
+    import sqlite3
+
+    from fhir_registry.store.sqlite_schema import bring_up
+
+    path = _folder(folder) / "registry.sqlite"
+    try:
+        before, after = bring_up(path)
+    except (OSError, sqlite3.Error) as error:
+        raise VerifierUsageError(f"{path}: the registry cannot be opened ({error}); choose another --data") from None
+    if as_json:
+        print_json({"before": before or None, "after": after})
+    elif before == after:
+        print(f"schema {after}, nothing to do")
+    else:
+        print(f"schema {after}, before {before}" if before else f"schema {after} made")
 
 
 def _folder(folder: Path | None) -> Path:

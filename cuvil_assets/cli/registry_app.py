@@ -23,6 +23,7 @@ def add_registry(app: typer.Typer) -> None:
     registry_app.command("withdraw")(withdraw)
     registry_app.command("list")(listed)
     registry_app.command("audit")(check_audit)
+    registry_app.command("migrate")(migrate)
     app.add_typer(registry_app, name="registry")
 
 
@@ -79,3 +80,10 @@ def check_audit(data: Data = None, json: Json = False) -> None:
     from cuvil_assets.cli import registry as command
 
     command.check_audit(data, json)
+
+
+def migrate(data: Data = None, json: Json = False) -> None:
+    """Make the database's schema, or bring it to the newest revision."""
+    from cuvil_assets.cli import registry as command
+
+    command.migrate(data, json)

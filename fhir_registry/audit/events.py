@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from fhir_registry.json_text import write_json
 from fhir_registry.server.http import Request, Response
 
 _CATEGORY: Final = {"system": "http://terminology.hl7.org/CodeSystem/audit-event-type", "code": "rest"}
 _INTERACTIONS: Final = "http://hl7.org/fhir/restful-interaction"
 _ROLE: Final = {"system": "http://terminology.hl7.org/CodeSystem/object-role", "code": "24", "display": "Query"}
 _OUTCOME: Final = "http://terminology.hl7.org/CodeSystem/audit-event-outcome"
+# Faster than write_json, with the same bytes for what holds texts and booleans alone: one event for every request.
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _ACTIONS: Final = {"POST": "C", "PUT": "U", "PATCH": "U", "DELETE": "D"}
 _CODES: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
@@ -29,8 +32,6 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
     elif location := response.headers.get("Location", ""):
         entity.append({"what": {"reference": location.removeprefix(f"{request.base}/").partition("/_history")[0]}})
     if request.query:
-        import base64
-
         sent = base64.b64encode(f"{request.path}?{request.query}"[:8000].encode("utf-8", "replace")).decode()
         entity.append({"role": {"coding": [_ROLE]}, "query": sent})
     agent: dict[str, Any] = {"who": {"display": request.who or "anonymous"}, "requestor": True}
@@ -41,7 +42,7 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
         "category": [{"coding": [_CATEGORY]}],
         "code": {"coding": [{"system": _INTERACTIONS, "code": code}]},
         "action": "E" if search else _ACTIONS.get(request.method, "R"),
-        "recorded": moment.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z",
+        "recorded": moment.isoformat(timespec="milliseconds")[:23] + "Z",
         "outcome": {
             "code": {"system": _OUTCOME, "code": "0" if fine else ("4" if response.status < 500 else "8")},
             "detail": [{"text": f"HTTP {response.status}"}],
@@ -51,4 +52,4 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
     }
     if entity:
         event["entity"] = entity
-    return write_json(event)
+    return _JSON(event).encode()

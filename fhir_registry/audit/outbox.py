@@ -7,6 +7,7 @@ whoever kept a later digest.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -52,6 +53,10 @@ class Outbox:
         """The number of the entry, once it is durable."""
         return self._writer.submit(body)
 
+    def appended(self, body: bytes) -> asyncio.Future[int]:
+        """The same for the running event loop."""
+        return self._writer.submitted(body)
+
     def entries(self, after: int = 0) -> Iterator[Entry]:
         for row in self._database.execute("SELECT seq, digest, body FROM event WHERE seq > ? ORDER BY seq", (after,)):
             # SQLite columns take any type, and somebody may have written another one.
@@ -78,13 +83,15 @@ class Outbox:
         try:
             row = database.execute("SELECT seq, digest FROM event ORDER BY seq DESC LIMIT 1").fetchone()
             seq, previous = row or (0, FIRST)
-            rows = []
+            values: list[int | bytes] = []
             for number, body in enumerate(bodies, seq + 1):
                 previous = chained(previous, body)
-                rows.append((number, previous, body))
-            database.executemany("INSERT INTO event (seq, digest, body) VALUES (?, ?, ?)", rows)
+                values += (number, previous, body)
+            # One statement: SQLite gives the interpreter lock away in each, and may wait long to have it again.
+            marks = ", ".join(["(?, ?, ?)"] * len(bodies))
+            database.execute(f"INSERT INTO event (seq, digest, body) VALUES {marks}", values)
         except BaseException:
             database.execute("ROLLBACK")
             raise
         database.execute("COMMIT")
-        return [row[0] for row in rows]
+        return list(range(seq + 1, seq + 1 + len(bodies)))

@@ -14,6 +14,7 @@ from fhir_registry.search.parameters import SERVED
 from fhir_registry.server.capability import capability_statement
 from fhir_registry.server.http import (
     HttpError,
+    Incoming,
     Receive,
     Request,
     Response,
@@ -27,12 +28,15 @@ from fhir_registry.server.http import (
 from fhir_registry.server.operations import model_resource, verify
 from fhir_registry.server.service import InvalidResourceError, Service
 from fhir_registry.server.transaction import process
+from fhir_registry.store.base import StoreUnavailableError
 
 LOG: Final = logging.getLogger("cuvil.registry")
 Recorder = Callable[[Request, Response], Awaitable[None]]
 """Told of every request and its answer before the answer is sent: the audit trail."""
 Admission = Callable[[Request], Request]
 """Says who asks, or raises ``HttpError`` 401, 403 or 429: the seam for identities."""
+RETRY: Final = {"Retry-After": "1"}
+_WITH_BODY: Final = ("POST", "PUT", "PATCH")
 RELEASED: Final = "2026-12-01"
 
 
@@ -60,19 +64,26 @@ class FhirApp:
         self.record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, response = await self._respond(scope, receive)
+        incoming = Incoming(receive)
+        request, response = await self._respond(scope, incoming.receive)
+        if request.method not in _WITH_BODY:
+            incoming.ended = True
         if self.record is not None:
             try:
                 await self.record(request, response)
             except Exception:
                 # An access that cannot be recorded does not happen.
                 LOG.exception("the audit trail cannot be written")
-                response = HttpError(503, "exception", "the audit trail cannot be written; try again later").response()
-        await send_response(send, response, head=scope["method"] == "HEAD")
+                response = HttpError(
+                    503, "transient", "the audit trail cannot be written; try again later", RETRY
+                ).response()
+        await send_response(send, response, incoming, head=scope["method"] == "HEAD")
 
     async def _respond(self, scope: Scope, receive: Receive) -> tuple[Request, Response]:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        path = str(scope["path"]).removeprefix(scope.get("root_path", "")).removeprefix("/fhir").strip("/")
+        # The path as it was sent: decoded once, after it was split, so that %2F is no slash and %25 no second escape.
+        raw = bytes(scope.get("raw_path") or str(scope["path"]).encode()).decode("latin-1")
+        path = raw.removeprefix(scope.get("root_path", "")).removeprefix("/fhir").strip("/")
         base = self.base or f"{scope.get('scheme', 'http')}://{headers.get('host', 'localhost')}/fhir"
         client = str((scope.get("client") or ("",))[0])
         query = bytes(scope.get("query_string", b"")).decode("latin-1")
@@ -80,7 +91,7 @@ class FhirApp:
         try:
             request = self.admit(request)
             check_accept(request)
-            if request.method in ("POST", "PUT", "PATCH"):
+            if request.method in _WITH_BODY:
                 body = await read_body(receive, headers)
                 request = Request(request.method, path, query, headers, body, base, client, request.who)
             return request, await self._route(request)
@@ -91,6 +102,9 @@ class FhirApp:
         except ValueError as error:
             # parse_qsl counts fields; everything else that is wrong with an address was named before.
             return request, HttpError(400, "invalid", f"the request cannot be read: {error}").response()
+        except StoreUnavailableError as error:
+            LOG.warning("%s /%s: %s", request.method, request.path, error)
+            return request, HttpError(503, "transient", f"{error}; try again later", RETRY).response()
         except Exception:
             LOG.exception("%s /%s", request.method, request.path)
             text = "the server failed on this request; its log has the reason"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
@@ -13,6 +14,8 @@ from fhir_registry.validation.issues import one_outcome, operation_outcome
 
 FHIR_JSON: Final = "application/fhir+json"
 LARGEST_BODY: Final = 8 << 20
+BODY_SECONDS: Final = 60.0
+DRAIN_SECONDS: Final = 20.0
 MOST_DRAINED: Final = 128 << 20
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,14 +37,25 @@ class Request:
     client: str = ""
     who: str = ""
 
-    @cached_property
+    # Kept in the instance by hand: cached_property takes a lock in Python 3.11, for each request.
+    @property
     def pairs(self) -> list[tuple[str, str]]:
         """Parameters of the address in order; empty values are kept, so that they can be refused."""
-        return parse_qsl(self.query, keep_blank_values=True, strict_parsing=False, max_num_fields=200)
+        if not self.query:
+            return []
+        found: list[tuple[str, str]] | None = self.__dict__.get("_pairs")
+        if found is None:
+            found = parse_qsl(self.query, keep_blank_values=True, strict_parsing=False, max_num_fields=200)
+            self.__dict__["_pairs"] = found
+        return found
 
-    @cached_property
+    @property
     def parts(self) -> list[str]:
-        return [unquote(part) for part in self.path.split("/")] if self.path else []
+        found: list[str] | None = self.__dict__.get("_parts")
+        if found is None:
+            plain = self.path.split("/") if self.path else []
+            found = self.__dict__["_parts"] = [unquote(part) for part in plain] if "%" in self.path else plain
+        return found
 
 
 @dataclass(frozen=True)
@@ -93,34 +107,57 @@ def check_content_type(request: Request, *more: str) -> None:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int = LARGEST_BODY) -> bytes:
-    """The whole body; 413 when it passes ``limit``.
-
-    A body that is too long is still taken off the wire, up to ``MOST_DRAINED``, and forgotten: many clients send all of
-    it before they read the answer, and would see a broken connection instead.
-    """
+    """The whole body; 413 as soon as it is known to pass ``limit``, 408 when it takes too long, 415 when compressed."""
+    coding = headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        raise HttpError(415, "not-supported", f"a body is sent as it is, without Content-Encoding {coding[:40]!r}")
+    too_long = HttpError(413, "too-long", f"a body may have {limit} bytes")
+    stated = headers.get("content-length", "")
+    if stated.isdigit() and (len(stated) > 18 or int(stated) > limit):
+        raise too_long
     parts: list[bytes] = []
     size = 0
-    stated = headers.get("content-length", "")
-    while not (stated.isdigit() and int(stated) > MOST_DRAINED) and size <= MOST_DRAINED:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise HttpError(400, "incomplete", "the request ended before its body")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            parts.clear()
-        elif part:
-            parts.append(part)
-        if not message.get("more_body", False):
-            break
-    else:
-        size = limit + 1
-    if size > limit:
-        raise HttpError(413, "too-long", f"a body may have {limit} bytes")
-    return b"".join(parts)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpError(400, "incomplete", "the request ended before its body")
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise too_long
+                if part:
+                    parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        text = f"the body did not end within {BODY_SECONDS:.0f} s"
+        raise HttpError(408, "timeout", text, {"Connection": "close"}) from None
 
 
-async def send_response(send: Send, response: Response, head: bool = False) -> None:
+class Incoming:
+    """``receive`` of one request, which knows whether the whole body came."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self.ended = receive, False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self.ended = self.ended or message["type"] == "http.disconnect" or not message.get("more_body", False)
+        return message
+
+    async def drain(self) -> None:
+        """Take the rest of a body off the wire and forget it: many clients send all before they read the answer."""
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while not self.ended and size <= MOST_DRAINED:
+                    size += len((await self.receive()).get("body", b""))
+
+
+async def send_response(send: Send, response: Response, incoming: Incoming, head: bool = False) -> None:
+    """Answer; where the body was not read, the answer goes first and the connection ends after the body."""
     headers = [
         (b"content-type", f"{response.content_type}; charset=utf-8".encode()),
         (b"content-length", str(len(response.body)).encode()),
@@ -131,4 +168,9 @@ async def send_response(send: Send, response: Response, head: bool = False) -> N
         headers = headers[2:]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     empty = head or response.status in (204, 304)
-    await send({"type": "http.response.body", "body": b"" if empty else response.body})
+    body = b"" if empty else response.body
+    if not incoming.ended:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await incoming.drain()
+        body = b""
+    await send({"type": "http.response.body", "body": body})

@@ -8,6 +8,8 @@ from typing import Any, Final
 from fhir_registry.json_text import JsonError, read_json
 
 MOST: Final = 1000
+MOST_COPIED: Final = 100_000
+"""JSON values that all copies of a patch together may make: a list copied into itself doubles each time."""
 _NEEDS: Final = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": "path"}
 
 
@@ -29,7 +31,12 @@ def read_patch(body: bytes) -> list[dict[str, Any]]:
         raise PatchError(f"a JSON Patch is a list of 1 to {MOST} operations", 400)
     for number, item in enumerate(found):
         name = item.get("op") if isinstance(item, dict) else None
-        if name not in _NEEDS or not isinstance(item.get("path"), str) or _NEEDS[name] not in item:
+        if (
+            not isinstance(name, str)
+            or name not in _NEEDS
+            or not isinstance(item.get("path"), str)
+            or _NEEDS[name] not in item
+        ):
             raise PatchError(f"operation {number} needs op, path and what its op asks for (RFC 6902)", 400)
         if name in ("move", "copy") and not isinstance(item["from"], str):
             raise PatchError(f"operation {number} has a from that is no pointer", 400)
@@ -39,8 +46,13 @@ def read_patch(body: bytes) -> list[dict[str, Any]]:
 def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
     """A changed copy of ``document``; ``PatchError`` leaves no trace."""
     document = copy.deepcopy(document)
+    copied = 0
     for number, item in enumerate(operations):
         try:
+            if item["op"] == "copy":
+                copied += _size(_get(document, _pointer(item["from"])))
+                if copied > MOST_COPIED:
+                    raise PatchError(f"the patch copies more than {MOST_COPIED} values", 413)
             document = _apply(document, item)
         except PatchError as error:
             raise PatchError(f"operation {number} ({item['op']} {item['path'][:80]}): {error}", error.status) from None
@@ -121,6 +133,13 @@ def _remove(document: Any, path: list[str]) -> Any:
     else:
         del parent[path[-1]]
     return document
+
+
+def _size(value: Any) -> int:
+    """How many JSON values there are in ``value``, itself included."""
+    if isinstance(value, dict | list):
+        return 1 + sum(_size(item) for item in (value.values() if isinstance(value, dict) else value))
+    return 1
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -48,7 +48,7 @@ def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Pat
     outbox = Outbox(folder / AUDIT)
 
     async def record(request: Request, response: Response) -> None:
-        await asyncio.wrap_future(outbox.append(audit_event(request, response, "Cuvil registry")))
+        await outbox.appended(audit_event(request, response, "Cuvil registry"))
 
     access = Access(trust_root)
     app = FhirApp(
@@ -57,15 +57,36 @@ def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Pat
     return Registry(store, writer, outbox, app)
 
 
-def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to ``host``; ``port`` 0 takes a free one. ``OSError`` when the address cannot be had."""
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections take this over: without it an answer sent in two parts waits 40 ms for the client's
+        # acknowledgement (Nagle's algorithm against delayed acknowledgements).
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None], proxied: bool = False) -> None:
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn
 
+    from fhir_registry.server.protocol import FhirProtocol
+
     config = uvicorn.Config(
         registry.app,
+        http=FhirProtocol,
+        ws="none",
         log_level="warning",
         lifespan="off",
         server_header=False,
+        # X-Forwarded-For names the client only where a proxy stands in front, which --base says.
+        proxy_headers=proxied,
         limit_concurrency=1000,
         timeout_graceful_shutdown=10,
     )
@@ -84,5 +105,5 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run())
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())

@@ -13,7 +13,7 @@ from fhir_registry.json_text import JsonError, read_json, write_json
 from fhir_registry.search.parameters import SERVED
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type
 from fhir_registry.server.service import InvalidResourceError, Service, bundle, etag_version
-from fhir_registry.store.base import Write, Written
+from fhir_registry.store.base import StoreUnavailableError, Write, Written
 from fhir_registry.validation.issues import Issue, one_outcome, operation_outcome
 
 MOST: Final = 500
@@ -138,7 +138,8 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
     """One entry of a batch as the request it stands for."""
     from urllib.parse import parse_qsl
 
-    headers = {"content-type": "application/fhir+json"}
+    # JSON is asked for: a Binary as its own bytes would be text of the client within the answer.
+    headers = {"content-type": "application/fhir+json", "accept": "application/fhir+json"}
     headers.update({"if-match": item.match} if item.match else {})
     headers.update({"if-none-exist": item.none_exist} if item.none_exist else {})
     body = write_json(item.resource) if isinstance(item.resource, dict) else b""
@@ -158,6 +159,8 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
         return _failed(422, operation_outcome(error.issues))
     except HttpError as error:
         return _failed(error.status, one_outcome(error.issue, error.text))
+    except StoreUnavailableError as error:
+        return _failed(503, one_outcome("transient", f"{error}; try again later"))
     answer: dict[str, Any] = {"status": str(response.status)}
     for name, header in (("location", "Location"), ("etag", "ETag")):
         if header in response.headers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -17,6 +16,7 @@ from fhir_registry.audit.events import audit_event
 from fhir_registry.audit.outbox import Outbox
 from fhir_registry.server.app import FhirApp
 from fhir_registry.server.http import Request, Response
+from fhir_registry.server.protocol import FhirProtocol
 from fhir_registry.server.service import Service
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
@@ -30,13 +30,13 @@ def registry(tmp_path: Path) -> Iterator[Client]:
     outbox = Outbox(tmp_path / "audit.sqlite")
 
     async def record(request: Request, response: Response) -> None:
-        await asyncio.wrap_future(outbox.append(audit_event(request, response, "test registry")))
+        await outbox.appended(audit_event(request, response, "test registry"))
 
     app = FhirApp(Service(store, writer), version="test", record=record)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        config = uvicorn.Config(app, log_level="warning", lifespan="off")
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", http=FhirProtocol, ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

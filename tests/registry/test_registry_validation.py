@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from fhir_registry.definitions.types import r5
 from fhir_registry.json_text import JsonError, read_json, write_json
-from fhir_registry.validation.invariants import compiled, narrative_problem
+from fhir_registry.validation.invariants import narrative_problem
 from fhir_registry.validation.issues import operation_outcome
 from fhir_registry.validation.moments import interval
+from fhir_registry.validation.paths import compiled
 from fhir_registry.validation.walk import validate
 
 DEVICE: dict[str, Any] = {

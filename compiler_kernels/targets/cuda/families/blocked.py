@@ -1,4 +1,4 @@
-"""Frame of kernels that write a blocked value: one thread for four channels of a position, halo and padding included."""
+"""Frame of kernels that write a blocked value: one thread for four channels of a position, halo included."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Blocked:
             for op in chain.ops:
                 arguments = []
                 for operand in op.operands:
-                    access = chain.accesses.get(operand)
-                    if access is None:
+                    found = chain.accesses.get(operand)
+                    if found is None:
                         arguments.append(names.get(operand, f"{operand}_{part}"))
                     else:
-                        arguments.append(f"{operand}_v" if access.broadcast else f"{operand}_v.{part}")
+                        arguments.append(f"{operand}_v" if found.broadcast else f"{operand}_v.{part}")
                 result = f"{op.result}_{part}"
                 statement = ONE.statement(op, arguments)
                 code.add(

@@ -22,7 +22,6 @@ from compiler_kernels.targets.cuda.families.text import ONE, address, computes_f
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access, plain_access, three
-from compiler_kernels.targets.vector.epilogue import PlainChain
 from compiler_kernels.targets.vector.moves import axis_places, runs_of
 
 THREADS: Final = 128

@@ -267,11 +267,12 @@ def _thin_leaf(code: Code, problem: Problem, leaves: Leaves, leaf: str, inside: 
     with code.block(f"if ({inside})" if inside else ""):
         code.add(f"float acc[{problem.rows}] = {{0.0f}};")
         code.add("#pragma unroll")
-        with code.block(f"for (int k = 0; k < {leaves.leaf}; k++)"):
-            with code.block("if (k < taps)" if ragged else ""):
-                code.add(
-                    *(f"acc[{r}] = {ONE.fma(f'shared[{r * depth} + first + k]', 'wk[k]', f'acc[{r}]')};" for r in rows)
-                )
+        steps = (f"acc[{r}] = {ONE.fma(f'shared[{r * depth} + first + k]', 'wk[k]', f'acc[{r}]')};" for r in rows)
+        with (
+            code.block(f"for (int k = 0; k < {leaves.leaf}; k++)"),
+            code.block("if (k < taps)" if ragged else ""),
+        ):
+            code.add(*steps)
         code.add(*(f"partial[(slot * {problem.rows} + {r}) * {BLOCK} + c] = acc[{r}];" for r in rows))
 
 

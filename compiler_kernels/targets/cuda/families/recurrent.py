@@ -116,7 +116,7 @@ def recurrent(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
             _step(code, cell)
             code.add(f"float *out = y + ((long)step * {batch} + row) * {hidden};")
             _cell(code, cell)
-            code.add("__syncthreads();" if cell.blocks == 1 else "cuvil_cluster_sync();")
+            code.add(_meet(cell))
     return CudaKernel(
         name, text_of(code), (batch * cell.blocks, 1, 1), cell.threads, 4 * shared, cluster=cell.blocks, dependent=True
     )
@@ -141,13 +141,14 @@ def _begin(code: Code, cell: Cell, batch: int) -> None:
     code.add(f"for (int k = (int)threadIdx.x; k < {hidden}; k += {cell.threads}) hs[k] = {state};")
     if cell.kind == "lstm":
         code.add(f"float c = {f'own ? {c0}[row * {hidden} + j] : 0.0f' if c0 else '0.0f'};")
-    code.add("__syncthreads();" if cell.blocks == 1 else "cuvil_cluster_sync();")
+    code.add(_meet(cell))
 
 
 def _column(code: Code, cell: Cell, border: int) -> None:
     """Of the thread's ``item``: gate ``which``, ``column`` among all gates, its weights ``w``."""
     code.add(
-        f"const int which = item / {cell.units}, column = which * {cell.hidden} + rank * {cell.units} + item % {cell.units};"
+        f"const int which = item / {cell.units};",
+        f"const int column = which * {cell.hidden} + rank * {cell.units} + item % {cell.units};",
     )
     first = -(-border // BLOCK) * BLOCK * cell.hidden
     start = f"{cell.operands[1]} + column / {BLOCK} * {cell.hidden * BLOCK} + column % {BLOCK}"
@@ -165,25 +166,39 @@ def _step(code: Code, cell: Cell) -> None:
     for number, (condition, source) in enumerate(stages):
         if number:  # r * H of every unit, for every block
             code.add(f"if (own) {{ const float reset = {ONE('mul')}(gate[{cell.units} + threadIdx.x], h[j]);")
-            code.add(f"    {_everywhere(cell, 'rh', 'reset')} }}")
-            code.add("__syncthreads();" if cell.blocks == 1 else "cuvil_cluster_sync();")
-        if cell.resident:
-            code.add("float gx = 0.0f;")
-            with code.block(f"if ({' && '.join(filter(None, ['works', 'leaf == 0', condition]))})"):
-                code.add("gx = g[column];")
-            with code.block(f"if ({' && '.join(filter(None, ['works', condition]))})"):
-                _chain(code, cell, source)
-                code.add(*(["part[threadIdx.x] = acc;"] if cell.leaves > 1 else ["const float sum = acc;"]))
-                if cell.leaves == 1:
-                    _gate(code, cell)
-            if cell.leaves > 1:
-                code.add("__syncthreads();")
-                with code.block(f"if ({' && '.join(filter(None, ['works', 'leaf == 0', condition]))})"):
-                    sum_tree(code, [f"part[{n * cell.columns} + item]" for n in range(cell.leaves)], "sum")
-                    _gate(code, cell)
+            code.add(f"    {_everywhere(cell, 'rh', 'reset')} }}", _meet(cell))
+        code.add("{")
+        code.depth += 1
+        _stage(code, cell, condition, source)
+        code.depth -= 1
+        code.add("}", "__syncthreads();")
+
+
+def _meet(cell: Cell) -> str:
+    """All threads of all blocks of the batch row."""
+    return "__syncthreads();" if cell.blocks == 1 else "cuvil_cluster_sync();"
+
+
+def _stage(code: Code, cell: Cell, condition: str, source: str) -> None:
+    """Gates of the columns for which ``condition`` holds, from ``source``."""
+    if not cell.resident:
+        _streamed(code, cell, condition, source)
+        return
+    working = f"if ({' && '.join(filter(None, ['works', condition]))})"
+    first = f"if ({' && '.join(filter(None, ['works', 'leaf == 0', condition]))})"
+    code.add("float gx = 0.0f;", f"{first} gx = g[column];")
+    with code.block(working):
+        _chain(code, cell, source)
+        if cell.leaves == 1:
+            code.add("const float sum = acc;")
+            _gate(code, cell)
         else:
-            _streamed(code, cell, condition, source)
+            code.add("part[threadIdx.x] = acc;")
+    if cell.leaves > 1:
         code.add("__syncthreads();")
+        with code.block(first):
+            sum_tree(code, [f"part[{n * cell.columns} + item]" for n in range(cell.leaves)], "sum")
+            _gate(code, cell)
 
 
 def _chain(code: Code, cell: Cell, source: str) -> None:
@@ -221,9 +236,8 @@ def _gate(code: Code, cell: Cell) -> None:
     summed = ONE.add(f"{bias}[column]", ONE.add("gx", ONE.add("sum", "0.0f")))
     candidate = cell.gates - 1
     if cell.linear_reset:
-        code.add(
-            f"const float a = which < 2 ? {summed} : {ONE.add(f'{rb}[column - {2 * cell.hidden}]', ONE.add('sum', '0.0f'))};"
-        )
+        alone = ONE.add(f"{rb}[column - {2 * cell.hidden}]", ONE.add("sum", "0.0f"))
+        code.add(f"const float a = which < 2 ? {summed} : {alone};")
         code.add(f"gate[item] = which < 2 ? {cell.activated(0, 'a')} : a;")
         return
     code.add(f"const float a = {summed};")

@@ -45,7 +45,12 @@ def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path
 
 def _ready(base: str) -> None:
     print(f"{base}/metadata", flush=True)
-    print("serving; reads are open, writes need a builder's token; end with Ctrl-C", file=sys.stderr, flush=True)
+    print(
+        f"serving; pages for people at {base.removesuffix('/fhir')}/; reads are open, writes need a builder's token; "
+        "end with Ctrl-C",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def register(release: Path, folder: Path | None, trust_root: Path | None, as_json: bool) -> None:

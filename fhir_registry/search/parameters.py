@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -29,6 +30,15 @@ BASE: Final = "https://cuvil.org/fhir"
 
 _STATUS = "http://hl7.org/fhir/StructureDefinition/artifact-status"
 _OWN: Final = (
+    SearchParameter(
+        "model-text",
+        f"{BASE}/SearchParameter/model-text",
+        "string",
+        frozenset({"DeviceDefinition"}),
+        "DeviceDefinition.deviceName.name | DeviceDefinition.modelNumber | DeviceDefinition.guideline.intendedUse | "
+        "DeviceDefinition.description | DeviceDefinition.manufacturer.display",
+        frozenset(),
+    ),
     SearchParameter(
         "model-purpose",
         f"{BASE}/SearchParameter/model-purpose",
@@ -67,5 +77,6 @@ def parameters_of(kind: str) -> dict[str, SearchParameter]:
     for item in (*r5().search_parameters, *_OWN):
         general = bool(item.base & _COMMON) and item.code in _GENERAL
         if (kind in item.base or general) and item.type not in ("composite", "special"):
-            found[item.code] = item
+            # "Resource.meta" finds nothing in a DeviceDefinition: the path engine knows no inheritance.
+            found[item.code] = replace(item, expression=item.expression.removeprefix("Resource.")) if general else item
     return found

@@ -14,6 +14,7 @@ from typing import Any
 
 from fhir_registry.audit.events import audit_event
 from fhir_registry.audit.outbox import Outbox
+from fhir_registry.seed import seed
 from fhir_registry.server.access import Access
 from fhir_registry.server.app import FhirApp
 from fhir_registry.server.http import Request, Response
@@ -44,6 +45,7 @@ class Registry:
 def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Path | None = None) -> Registry:
     """Open the registry in ``folder``, which is made when missing."""
     store = SqliteStore(folder / DATABASE)
+    seed(store)
     writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
     outbox = Outbox(folder / AUDIT)
 

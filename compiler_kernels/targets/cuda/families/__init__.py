@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler_kernels.ir.graph import Graph
+from compiler_kernels.targets.cuda.families.conv import conv
 from compiler_kernels.targets.cuda.families.movement import join, moves, packing, relayout, strided
 from compiler_kernels.targets.cuda.families.pointwise import pointwise
 from compiler_kernels.targets.cuda.families.pool import global_pool, pool
@@ -20,6 +21,7 @@ from compiler_kernels.targets.cuda.kernel import CudaKernel
 
 Family = Callable[[Graph, Gpu, str], CudaKernel | None]
 FAMILIES: tuple[Family, ...] = (
+    *(conv,),
     *(product, softmax, layer_normalization, reduction, recurrent),
     *(pool, global_pool, pointwise),
     *(relayout, packing, join, moves, strided),

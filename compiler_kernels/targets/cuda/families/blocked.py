@@ -1,103 +1,135 @@
-"""Frame of kernels that write a blocked value: one thread for four channels of a position, halo included."""
+"""What the kernels that write blocked values share: the end of a sum (bias, fused operations, store) and the halo."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
+from compiler_kernels.ir.text import format_op
 from compiler_kernels.targets.c.writer import Code, linear
-from compiler_kernels.targets.cuda.families.text import ONE, kernel_text, split, text_of
-from compiler_kernels.targets.cuda.kernel import CudaKernel
-from compiler_kernels.targets.vector.access import Chain, three
+from compiler_kernels.targets.isa import SCALAR
+from compiler_kernels.targets.vector.access import Access, Chain, full_access, operand_access, plain_access, three
+from compiler_kernels.targets.vector.closing import is_expensive
+from compiler_kernels.targets.vector.vec import Vec
 
-THREADS: Final = 128
-QUAD: Final = "xyzw"
-"""Members of a float4: channels 4q to 4q + 3 of the block."""
+LANES = "xyzw"
 
 
-class Blocked:
-    """``n``, ``cb``, ``d``, ``h``, ``w`` are the position's batch, channel block and place without halo, ``q`` the
-    quarter of the block."""
+class Ending:
+    """Text of ``finish`` and ``ready`` for the function's result, and the operands that ``finish`` takes."""
 
-    def __init__(self, function: Graph, name: str, skip_root: bool = True) -> None:
-        self.function, self.name = function, name
-        self.chain = Chain(function, ONE, skip_root)
+    def __init__(self, function: Graph, bias: str) -> None:
+        types = function.types()
+        self.function, self.bias = function, bias
         self.out = function.ops[-1].out
-        self.halo = three(self.out.physical.halo, 0)
-        self.size = three(self.out.dims[2:], 1)
-        self.head: list[str] = []
+        self.chain = Chain(function, Vec(SCALAR))
+        self.accesses: dict[str, Access] = {}
+        if bias:
+            self.accesses[bias] = operand_access(bias, types[bias], self.out)
+        self.accesses |= self.chain.accesses
+        self.y = full_access("y", self.out) if self.out.layout else plain_access("y", self.out)
 
-    def emit(self, body: Callable[[Code], None]) -> CudaKernel:
-        """``body`` declares ``float4 value``, the root's result (nothing where the chain starts from operands)."""
-        out, halo = self.out, self.halo
-        sizes = [out.dims[0], out.physical.blocks, *(s + 2 * h for s, h in zip(self.size, halo, strict=True)), 4]
-        items = prod(sizes)
-        with kernel_text(self.function, self.name, THREADS) as code:
-            code.add(f"const int i = (int)blockIdx.x * {THREADS} + (int)threadIdx.x;")
-            code.add(*([f"if (i >= {items}) return;"] if items % THREADS else []))
-            split(code, "i", sizes, ["n", "cb", "dp", "hp", "wp", "q"])
-            code.add(*(f"const int {a} = {a}p - {h}; (void){a};" for a, h in zip("dhw", halo, strict=True)))
-            code.add("float4 *to = (float4 *)y + i;")
-            outside = [f"{a} < 0 || {a} >= {s}" for a, s, h in zip("dhw", self.size, halo, strict=True) if h]
-            code.add("cuvil_grid_wait();", "cuvil_grid_release();")
-            if outside:
-                with code.block(f"if ({' || '.join(outside)})"):
-                    code.add("*to = make_float4(0.0f, 0.0f, 0.0f, 0.0f);", "return;")
-            body(code)
-            self._chain(code)
-        blocks = -(-items // THREADS)
-        text = "\n".join([*self.head, text_of(code)])
-        return CudaKernel(self.name, text, (blocks, 1, 1), THREADS, independent=True, dependent=True)
+    @property
+    def operands(self) -> list[str]:
+        return list(self.accesses)
 
-    def _chain(self, code: Code) -> None:
-        chain = self.chain
-        for name, access in chain.accesses.items():
-            place = access.at("n", "cb", ["d", "h", "w"])
-            if access.broadcast:
-                code.add(f"const float {name}_v = *({place});")
+    def chain_function(self, name: str) -> list[str]:
+        """``<name>_chain(t0, <operands>)``: the fused operations on one element; nothing where there are none."""
+        if not self.chain.ops:
+            return []
+        code = Code()
+        used = list(self.chain.accesses)
+        head = "static __device__ __noinline__" if is_expensive(self.chain.ops) else "CUVIL_FN"
+        parameters = ", ".join(["float t0", *(f"float {p}" for p in used)])
+        with code.block(f"{head} float {name}_chain({parameters})"):
+            for op in self.chain.ops:
+                code.add(self.chain.vec.statement(op, list(op.operands)))
+            code.add(f"return {self.chain.ops[-1].result};")
+        return code.lines
+
+    def finish_function(self, name: str) -> list[str]:
+        """``finish(sum, n, oc, d, h, w, y, <operands>)``: four outputs from channel ``oc`` on at a position."""
+        code = Code()
+        pointers = "".join(f", const float *{p}" for p in self.operands)
+        with code.block(f"CUVIL_FN void finish(float4 sum, int n, int oc, int d, int h, int w, float *y{pointers})"):
+            code.add("(void)n, (void)d, (void)h, (void)w;")
+            bias = f"cuvil_load4({self._at(self.accesses[self.bias])})" if self.bias else "cuvil_zero4()"
+            code.add(f"sum = cuvil_add4(sum, {bias});")
+            for operand, access in self.chain.accesses.items():
+                if access.broadcast:
+                    code.add(f"const float e_{operand} = *({self._at(access, lanes=False)});")
+                else:
+                    code.add(f"const float4 e_{operand} = cuvil_load4({self._at(access)});")
+            if self.chain.ops:
+                for lane in LANES:
+                    arguments = [f"sum.{lane}"]
+                    for operand, access in self.chain.accesses.items():
+                        arguments.append(f"e_{operand}" + ("" if access.broadcast else f".{lane}"))
+                    code.add(f"sum.{lane} = {name}_chain({', '.join(arguments)});")
+            channels = self.out.dims[1]
+            if not self.out.layout:
+                for i, lane in enumerate(LANES):
+                    place = linear(
+                        [("n", self.y.batch), (f"(oc + {i})", self.y.block), *zip("dhw", self.y.spatial, strict=True)]
+                    )
+                    code.add(f"if (oc + {i} < {channels}) y[{place}] = sum.{lane};")
             else:
-                code.add(f"const float4 {name}_v = *(const float4 *)({place} + q * 4);")
-        tail = self.out.dims[1] % BLOCK
-        results = []
-        for lane, part in enumerate(QUAD):
-            names: dict[str, str] = {"t0": f"value.{part}"} if not _from_operands(chain) else {}
-            result = f"value.{part}"
-            for op in chain.ops:
-                arguments = []
-                for operand in op.operands:
-                    found = chain.accesses.get(operand)
-                    if found is None:
-                        arguments.append(names.get(operand, f"{operand}_{part}"))
-                    else:
-                        arguments.append(f"{operand}_v" if found.broadcast else f"{operand}_v.{part}")
-                result = f"{op.result}_{part}"
-                statement = ONE.statement(op, arguments)
+                if channels % BLOCK:
+                    for i, lane in enumerate(LANES):
+                        code.add(f"if (oc + {i} >= {channels}) sum.{lane} = 0.0f;")
+                code.add(f"cuvil_store4({self._at(self.y)}, sum);")
+        return code.lines
+
+    def _at(self, access: Access, lanes: bool = True) -> str:
+        address = access.at("n", "(oc / 16)", list("dhw"))
+        return f"{address} + oc % 16" if lanes else address
+
+    def ready_function(self, grid: str, block: str) -> list[str]:
+        """``ready(y)``: waits for earlier kernels, then zeroes the halo of the result."""
+        code = Code()
+        with code.block("CUVIL_FN void ready(float *y)"):
+            code.add("cuvil_grid_wait();")
+            layout = self.out.physical
+            halo = three(layout.halo, 0) if self.out.layout else (0, 0, 0)
+            if any(halo):
+                size = ", ".join(map(str, three(self.out.dims[2:], 1)))
+                planes = self.out.dims[0] * layout.blocks
                 code.add(
-                    statement.replace(f" {op.result} =", f" {result} =").replace(f"{op.result}_lanes", f"{result}_l")
+                    f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, blockIdx.x * {block} + threadIdx.x, "
+                    f"{grid} * {block});"
                 )
-                names[op.result] = result
-            if tail:
-                last = f"cb == {self.out.physical.blocks - 1} && q * 4 + {lane} >= {tail}"
-                result = f"({last} ? 0.0f : {result})"
-            results.append(result)
-        code.add(f"*to = make_float4({', '.join(results)});")
+            else:
+                code.add("(void)y;")
+        return code.lines
 
 
-def _from_operands(chain: Chain) -> bool:
-    """Whether the chain's first operation is the function's own first, so that no ``t0`` comes from a root."""
-    return bool(chain.ops) and chain.ops[0].result == "t0"
+def constants(values: Mapping[str, int | bool]) -> str:
+    """The body of ``static constexpr int``."""
+    return "static constexpr int " + ", ".join(f"{k} = {int(v)}" for k, v in values.items()) + ";"
 
 
-def quad(pointer: str, terms: Sequence[tuple[str, int]], offset: int = 0) -> str:
-    """The four floats at an address, which is aligned."""
-    return f"*(const float4 *)({linear([(pointer, 1), *terms], offset)})"
+def comments(function: Graph) -> list[str]:
+    """The operations of ``function`` as comments."""
+    return [f"/* {line.strip().replace('*/', '* /')} */" for op in function.ops for line in format_op(op)]
 
 
-def blocked_root(function: Graph) -> bool:
-    """Whether the root reads one blocked value and the statement's result is blocked."""
-    types = function.types()
-    root = function.ops[0]
-    return function.ops[-1].out.layout.startswith("c16") and types[root.operands[0]].layout.startswith("c16")
+def by_phase(name: str, values: Sequence[int]) -> str:
+    """``static int NAME(int phase)`` of a struct, returning one of ``values``."""
+    text = str(values[-1])
+    if len(set(values)) > 1:
+        for n in range(len(values) - 2, -1, -1):
+            text = f"phase == {n} ? {values[n]} : {text}"
+    return f"CUVIL_FN int {name}(int phase) {{ (void)phase; return {text}; }}"
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def parameters(function: Graph, tickets: bool, workspace: bool) -> str:
+    """Parameters of the kernel, in the order of ``CudaKernel``."""
+    found = [f"const float *{v.id}" for v in function.inputs] + ["float *y"]
+    found += ["unsigned char *workspace"] if workspace else []
+    found += ["unsigned *tickets"] if tickets else []
+    return ", ".join(found)

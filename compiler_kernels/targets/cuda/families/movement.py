@@ -17,7 +17,7 @@ from compiler_kernels.ir.views import MOVES, View, views_of, written_view
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.passes.products import PANELS, PANELS_TRANSPOSED
 from compiler_kernels.targets.c.writer import Code, c_float, linear
-from compiler_kernels.targets.cuda.families.blocked import Blocked
+from compiler_kernels.targets.cuda.families.positions import Blocked
 from compiler_kernels.targets.cuda.families.text import ONE, address, computes_floats, kernel_text, split, text_of
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel

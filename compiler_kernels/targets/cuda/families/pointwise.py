@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.passes.fuse import ELEMENTWISE
-from compiler_kernels.targets.cuda.families.blocked import Blocked
+from compiler_kernels.targets.cuda.families.positions import Blocked
 from compiler_kernels.targets.cuda.families.text import computes_floats
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel

@@ -9,7 +9,7 @@ from compiler_kernels.arithmetic.order import SUM_LEAF
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, c_float, linear
-from compiler_kernels.targets.cuda.families.blocked import QUAD, Blocked, blocked_root, quad
+from compiler_kernels.targets.cuda.families.positions import QUAD, Blocked, blocked_root, quad
 from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, split, sum_tree, text_of
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel

@@ -43,6 +43,17 @@ def find(browser: Any, selector: str) -> Any:
     return browser.find_element("css selector", selector)
 
 
+def press(browser: Any, element: Any) -> None:
+    """Press what leads to another page, and wait until that is there."""
+    from selenium.webdriver.support.expected_conditions import staleness_of
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    before = find(browser, "html")
+    element.click()
+    WebDriverWait(browser, 30).until(staleness_of(before))
+    WebDriverWait(browser, 30).until(lambda _: browser.find_elements("css selector", "footer"))
+
+
 def text_of(browser: Any) -> str:
     return str(find(browser, "body").text)
 
@@ -57,13 +68,13 @@ def wait_for(path: Path) -> bytes:
 def search(browser: Any, root: str, words: str) -> None:
     browser.get(f"{root}/")
     find(browser, "#q").send_keys(words)
-    find(browser, "form.search button[type=submit]").click()
+    press(browser, find(browser, "form.search button[type=submit]"))
 
 
 def test_search_open_verify_download_withdrawn(browser: Any, root: str, released: Released, downloads: Path) -> None:
     search(browser, root, "made for tests")
     assert "q=made+for+tests" in browser.current_url
-    find(browser, ".card h3 a").click()
+    press(browser, find(browser, ".card h3 a"))
     assert find(browser, "h1").text == "tiny 1.0.0" and "Active" in find(browser, ".title").text
     shown = text_of(browser)
     for expected in (
@@ -92,17 +103,17 @@ def test_search_open_verify_download_withdrawn(browser: Any, root: str, released
         wait_for(downloads / "inference-engine.proof.json")
         == (released.folder / "inference-engine.proof.json").read_bytes()
     )
-    find(browser, ".actions button.primary").click()
+    press(browser, find(browser, ".actions button.primary"))
     assert find(browser, "#verdict.good").text.startswith("✓ The release holds: all 27 checks passed")
     assert len(browser.find_elements("css selector", "table.checks tbody tr.good")) == 27
-    browser.find_element("link text", "Back to the model").click()
+    press(browser, browser.find_element("link text", "Back to the model"))
     assert "This server verified the release at" in text_of(browser)
     cuvil("registry", "withdraw", "tiny|1.0.0", "--reason", "recalled, see notice 7")
     browser.refresh()
     alarm = find(browser, "main > section.alarm:first-child")
     assert "Withdrawn: do not use" in alarm.text and "recalled, see notice 7" in alarm.text
     assert "Active" not in text_of(browser)
-    find(browser, ".actions button.primary").click()
+    press(browser, find(browser, ".actions button.primary"))
     assert "the version be withdrawn" in find(browser, "#verdict").text
     assert not [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
 
@@ -110,9 +121,9 @@ def test_search_open_verify_download_withdrawn(browser: Any, root: str, released
 def test_the_main_path_needs_no_script(plain_browser: Any, root: str) -> None:
     browser = plain_browser
     search(browser, root, "tiny")
-    find(browser, ".card h3 a").click()
+    press(browser, find(browser, ".card h3 a"))
     assert not browser.find_elements("css selector", ".copy")
-    find(browser, ".actions button.primary").click()
+    press(browser, find(browser, ".actions button.primary"))
     assert find(browser, "#verdict.good").is_displayed()
     browser.get(f"{root}/engines")
     assert not find(browser, "#by-file").is_displayed()
@@ -120,13 +131,13 @@ def test_the_main_path_needs_no_script(plain_browser: Any, root: str) -> None:
 
 def test_chinese_is_one_press_away_and_stays(browser: Any, root: str) -> None:
     browser.get(f"{root}/?q=tiny&lang=en")
-    browser.find_element("link text", "中文").click()
+    press(browser, browser.find_element("link text", "中文"))
     assert find(browser, "html").get_attribute("lang") == "zh-Hans" and "q=tiny" in browser.current_url
-    find(browser, ".card h3 a").click()
+    press(browser, find(browser, ".card h3 a"))
     shown = text_of(browser)
     for expected in ("有效", "用途", "输入与输出", "证据链", "源模型", "立即验证", "Example Hospital Devices"):
         assert expected in shown, expected
-    find(browser, ".actions button.primary").click()
+    press(browser, find(browser, ".actions button.primary"))
     assert "全部 27 项检查通过" in find(browser, "#verdict.good").text
     cuvil("registry", "withdraw", "tiny|1.0.0", "--reason", "有误")
     browser.refresh()
@@ -159,7 +170,7 @@ def test_a_phone_shows_everything_in_its_width_and_the_keyboard_reaches_it(brows
     from selenium.webdriver.common.keys import Keys
 
     browser.get(f"{root}/?lang=en")
-    find(browser, ".card h3 a").click()
+    press(browser, find(browser, ".card h3 a"))
     address = browser.current_url
     try:
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
@@ -184,7 +195,7 @@ def test_the_commands_on_the_page_verify_the_release_without_cuvil(
     browser: Any, root: str, released: Released, tmp_path: Path
 ) -> None:
     browser.get(f"{root}/?lang=en")
-    find(browser, ".card h3 a").click()
+    press(browser, find(browser, ".card h3 a"))
     commands = find(browser, "#offline pre").text
     for name in ("trust-root.json", "sm2.pub.pem", "p384.pub.pem"):
         (tmp_path / name).write_bytes((released.home / "keys" / name).read_bytes())

@@ -12,6 +12,11 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from fhir_registry.definitions.types import Constraint, Element
+from fhir_registry.validation.definition_rules import (
+    binding_of_coded,
+    binding_on_codeable_reference,
+    targets_on_codeable_reference,
+)
 from fhir_registry.validation.issues import Issue
 from fhir_registry.validation.paths import evaluate
 
@@ -39,8 +44,8 @@ def check_invariants(value: Any, element: Element, place: str, root: Any, resour
     """Constraints of ``element`` that ``value`` breaks. ``root``: %rootResource; ``resource``: value, if it is one."""
     for rule in element.constraints:
         holds: bool | None
-        if rule.key in _BY_HAND:
-            holds = _BY_HAND[rule.key](value, root)
+        if rule.key in BY_HAND:
+            holds = BY_HAND[rule.key](value, root)
         else:
             holds = _evaluate(rule, value, root, resource if resource is not None else root)
         if holds is False:
@@ -174,7 +179,7 @@ def _narrative_says_something(value: Any, root: Any) -> bool:
     return bool("".join(top.itertext()).strip()) or any(str(n.tag).endswith("}img") for n in top.iter())
 
 
-_BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
+BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
     "ele-1": _has_content,
     "ext-1": _one_of_value_and_extensions,
     "dom-2": _no_nested,
@@ -182,7 +187,10 @@ _BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
     "dom-4": _no_version,
     "dom-5": _no_security,
     "dom-6": _passes,
+    "eld-11": binding_of_coded,
     "per-1": _period_ordered,
+    "sdf-24": targets_on_codeable_reference,
+    "sdf-25": binding_on_codeable_reference,
     "txt-1": _narrative,
     "txt-2": _narrative_says_something,
 }

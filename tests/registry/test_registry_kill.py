@@ -52,6 +52,7 @@ def write_until_it_breaks(server: Server, log: Acknowledged, seed: int) -> None:
                 with log.lock:
                     log.deleted.add(identifier)
         except (OSError, http.client.HTTPException):
+            connection.close()
             return
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -14,7 +11,6 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from registry_client import Client
 from registry_release import Released, Running, cuvil
 
 from cuvil_assets.builder import open_instance

@@ -88,6 +88,10 @@ class Store(Protocol):
     where the connection broke during the commit.
     """
 
+    @property
+    def waits(self) -> bool:
+        """Whether another process answers, so that an event loop leaves the waiting to a thread."""
+
     def read(self, kind: str, identifier: str) -> Stored | None: ...
 
     def version(self, kind: str, identifier: str, version: int) -> Stored | None: ...

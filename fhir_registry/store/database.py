@@ -25,6 +25,10 @@ class Database(Protocol):
     """Each context raises ``StoreUnavailableError`` where the database cannot be reached or does not take a write."""
 
     @property
+    def waits(self) -> bool:
+        """Whether another process answers, so that an event loop leaves the waiting to a thread."""
+
+    @property
     def dialect(self) -> Dialect: ...
 
     def session(self) -> AbstractContextManager[Session]:

@@ -18,6 +18,7 @@ HEADERS: Final = (
     "ca1_winograd.h",
 )
 _SOME: Final = (
+    ("cuvil_conv.h", ("cuvil_conv<",)),
     ("ca1_integer.h", ("ca1_madd_v",)),
     ("ca1_resize.h", ("ca1_axis",)),
     ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler_kernels.ir.graph import Graph
+from compiler_kernels.targets.cuda.families.conv import conv
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
 Family = Callable[[Graph, Gpu, str], CudaKernel | None]
-FAMILIES: tuple[Family, ...] = ()
+FAMILIES: tuple[Family, ...] = (conv,)
 
 
 def emit_family_kernel(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:

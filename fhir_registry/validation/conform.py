@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from fhir_registry.definitions.types import r5
 from fhir_registry.validation.invariants import check_invariants
 from fhir_registry.validation.issues import ERROR, WARNING, Issue
 from fhir_registry.validation.profile import CORE, Profile, Rule, codes_of, profile
@@ -19,6 +20,21 @@ class _Item:
     value: Any
     place: str
     kind: str = ""
+
+
+def check_claim(resource: dict[str, Any], url: str, place: str, root: Any) -> list[Issue]:
+    """Issues against the profile at ``url``, perhaps with ``|VERSION``; a warning when it is not known here."""
+    address, _, version = url.partition("|")
+    if address.startswith(CORE) and r5().structure(address.removeprefix(CORE)) is not None:
+        kind = address.removeprefix(CORE)
+        fits = kind in (resource.get("resourceType"), "Resource", "DomainResource")
+        text = f"the profile is of {kind}, and this is a {resource.get('resourceType')}"
+        return [] if fits else [Issue(ERROR, "structure", place, text)]
+    found = profile(address)
+    if found is None or version not in ("", found.version):
+        text = f"the profile {url[:200]} is not known here, so the resource was not held to it"
+        return [Issue(WARNING, "not-found", f"{place}.meta.profile", text)]
+    return check_profile(resource, found, place, root)
 
 
 def check_profile(resource: dict[str, Any], found: Profile, place: str, root: Any) -> list[Issue]:
@@ -90,19 +106,16 @@ class _Check:
         return all(self.discriminated(item, part, kind, path) for kind, path in rule.slicing.discriminators)
 
     def discriminated(self, item: _Item, part: Rule, kind: str, path: str) -> bool:
-        steps = [] if path == "$this" else path.split(".")
         if path == "url" and part.profiles:  # an extension's own profile fixes its address
             return isinstance(item.value, dict) and item.value.get("url") in part.profiles
         wanted: Rule | None = part
         found = [item]
-        for step in steps:
-            below = wanted.children.get(step) if wanted is not None else None
-            reader = below or Rule(step, step)
+        for step in () if path == "$this" else path.split("."):
+            wanted = wanted.children.get(step) if wanted is not None else None
+            reader = wanted or Rule(step, step, choice=True)
             found = [i for f in found if isinstance(f.value, dict) for i in _items(f.value, reader, f.place)]
-            wanted = below
-            if wanted is not None and wanted.value is not None and kind in ("value", "pattern"):
-                rest = steps[steps.index(step) + 1 :]
-                return any(_fits(f.value, wanted) for f in found) if not rest else any(_fits(f.value, wanted) for f in found)
+            if wanted is not None and wanted.value is not None:
+                break  # fixed here, and all below with it
         if kind == "exists":
             return bool(found) is (wanted is None or wanted.high > 0)
         if wanted is None:
@@ -173,10 +186,9 @@ class _Check:
 def _items(value: dict[str, Any], rule: Rule, place: str) -> Iterator[_Item]:
     """The values of a member, those with extensions alone included; of a choice, of every type."""
     names = [rule.name]
-    if rule.name not in value and f"_{rule.name}" not in value:
+    if rule.choice and rule.name not in value and f"_{rule.name}" not in value:
         size = len(rule.name)
-        plain = {name.lstrip("_") for name in value if name.lstrip("_").startswith(rule.name)}
-        names = [name for name in plain if name[size : size + 1].isupper()] if rule.choice or plain else []
+        names = [n for n in {name.lstrip("_") for name in value} if n.startswith(rule.name) and n[size:][:1].isupper()]
     for name in names:
         kind = name[len(rule.name) :]
         found = value.get(name, value.get(f"_{name}"))
@@ -235,8 +247,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict) and value.get("coding"):
         return " and ".join(f"{c.get('system', '')}#{c.get('code', '')}" for c in value["coding"])
     return f"{value!r}"[:200]
-
-
-def is_core(url: str) -> str:
-    """The type whose base definition ``url`` is, or the empty string."""
-    return url.removeprefix(CORE) if url.startswith(CORE) else ""

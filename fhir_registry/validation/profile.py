@@ -67,6 +67,7 @@ class Profile:
 
     url: str
     name: str
+    version: str
     type: str
     root: Rule
     base: str
@@ -87,7 +88,7 @@ def compile_profile(found: dict[str, Any]) -> Profile:
             raise ProfileError(f"{url}: {item['id']}: slices of a choice are not compiled; constrain its types")
         _fill(_place(root, item["id"].split(".")[1:], url), item, url)
     base = "" if found["baseDefinition"].startswith(CORE) else found["baseDefinition"]
-    compiled = Profile(url, url.rsplit("/", 1)[-1], found["type"], root, base)
+    compiled = Profile(url, url.rsplit("/", 1)[-1], found.get("version", ""), found["type"], root, base)
     _check_slices(root, url)
     return compiled
 
@@ -167,7 +168,9 @@ def codes_of(url: str) -> frozenset[tuple[str, str]] | None:
         return None
     pairs = set()
     for include in own["compose"]["include"]:
-        systems = (s for s in generated().values() if s["resourceType"] == "CodeSystem" and s["url"] == include["system"])
+        systems = (
+            s for s in generated().values() if s["resourceType"] == "CodeSystem" and s["url"] == include["system"]
+        )
         listed = include.get("concept") or next(systems)["concept"]
         pairs |= {(include["system"], concept["code"]) for concept in listed}
     return frozenset(pairs)

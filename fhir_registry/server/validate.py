@@ -101,7 +101,8 @@ def _read(request: Request) -> _Asked:
 
 def _parameters(resource: dict[str, Any], given: dict[str, list[str]]) -> Any:
     """The part ``resource`` of Parameters; profile and mode are added to ``given``."""
-    wrong = [issue for issue in validate({**resource, "parameter": _without_resources(resource)}) if issue.severity == ERROR]
+    outer = {**resource, "parameter": _without_resources(resource)}
+    wrong = [issue for issue in validate(outer) if issue.severity == ERROR]
     if wrong:
         raise HttpError(400, "structure", f"the Parameters cannot be read: {wrong[0].expression}: {wrong[0].text}")
     found: Any = None
@@ -124,4 +125,6 @@ def _without_resources(resource: dict[str, Any]) -> Any:
     if not isinstance(listed, list):
         return listed
     stand_in = {"resourceType": "Basic", "code": {"text": "stand-in"}}
-    return [{**part, "resource": stand_in} if isinstance(part, dict) and "resource" in part else part for part in listed]
+    return [
+        {**part, "resource": stand_in} if isinstance(part, dict) and "resource" in part else part for part in listed
+    ]

@@ -2,8 +2,8 @@
 
 A path engine that walks a syntax tree for each value takes most of the time of a create. What is plain here: members,
 choices, literals, ``exists empty not where first startsWith matches ofType all``, ``and or xor implies``, ``= !=`` on
-texts and booleans, ``|``. Whatever the plain functions meet beyond that, in the expression or in the data (extended primitives,
-other kinds of values), raises ``_UnsureError`` within, and fhirpathpy answers instead.
+texts and booleans, ``|``. Whatever the plain functions meet beyond that, in the expression or in the data (extended
+primitives, other kinds of values), raises ``_UnsureError`` within, and fhirpathpy answers instead.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ class _Parser:
         kind, text = self.tokens[self.at]
         self.at += 1
         if kind == "text":
-            return _unsure if "\\" in text else _constant(text[1:-1])
+            plain = text[1:-1].replace("\\\\", "")  # without the escaped backslashes of a regular expression
+            return _unsure if "\\" in plain else _constant(text[1:-1].replace("\\\\", "\\"))
         if kind == "name":
             if self.peek() == "(":
                 return self.function(text)

@@ -19,6 +19,7 @@ HEADERS: Final = (
 )
 _SOME: Final = (
     ("cuvil_conv.h", ("cuvil_conv<",)),
+    ("cuvil_winograd.h", ("cuvil_winograd<",)),
     ("ca1_integer.h", ("ca1_madd_v",)),
     ("ca1_resize.h", ("ca1_axis",)),
     ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")),

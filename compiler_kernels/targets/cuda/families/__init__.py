@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.cuda.families.conv import conv
+from compiler_kernels.targets.cuda.families.winograd import winograd
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
 Family = Callable[[Graph, Gpu, str], CudaKernel | None]
-FAMILIES: tuple[Family, ...] = (conv,)
+FAMILIES: tuple[Family, ...] = (conv, winograd)
 
 
 def emit_family_kernel(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:

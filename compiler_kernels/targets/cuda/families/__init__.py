@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.cuda.families.conv import conv
+from compiler_kernels.targets.cuda.families.depthwise import depthwise
+from compiler_kernels.targets.cuda.families.stem import stem
 from compiler_kernels.targets.cuda.families.winograd import winograd
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
 Family = Callable[[Graph, Gpu, str], CudaKernel | None]
-FAMILIES: tuple[Family, ...] = (conv, winograd)
+FAMILIES: tuple[Family, ...] = (conv, winograd, stem, depthwise)
 
 
 def emit_family_kernel(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:

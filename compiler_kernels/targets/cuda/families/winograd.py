@@ -1,4 +1,4 @@
-"""Winograd forms of a convolution on blocked values: the template of runtime/cuda/cuvil_winograd.h with its constants."""
+"""Winograd forms of a convolution on blocked values: constants of the template in runtime/cuda/cuvil_winograd.h."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def winograd(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         *indented(ending.finish_function(name)),
         *indented(ending.ready_function(str(grid), str(threads))),
         "};",
-        f"static_assert({this}::SHARED == {tile.shared(shape)} && {this}::GRID == {grid} && {this}::THREADS == {threads} && "
+        f"static_assert({this}::SHARED == {tile.shared(shape)} && {this}::GRID == {grid} && "
+        f"{this}::THREADS == {threads} && "
         f'{this}::WORKSPACE == {tile.workspace(shape)}, "winograd_tiles.py");',
         f'extern "C" __global__ void __launch_bounds__({threads}, {tile.resident(shape)}) '
         f"{name}({parameters(function, shared, shared)})",

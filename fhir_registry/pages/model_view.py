@@ -77,6 +77,13 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Signer:
+    algorithm: str
+    person: str
+    key: str
+
+
+@dataclass(frozen=True)
 class Model:
     summary: Summary
     identifiers: tuple[Pair, ...]
@@ -88,7 +95,7 @@ class Model:
     confidence: tuple[str, ...]
     engines: tuple[Engine, ...]
     documents: tuple[Document, ...]
-    signers: tuple[Pair, ...]
+    signers: tuple[Signer, ...]
     releases: tuple[ReleaseView, ...]
     manufacturer_id: str
 
@@ -134,11 +141,7 @@ def read_model(store: Store, identifier: str) -> Model | None:
         confidence=tuple(properties(found, "outputConfidence")),
         engines=tuple(_engines(store, found)),
         documents=tuple(_document(item, body) for item, body in documents),
-        signers=tuple(
-            Pair(text(s, "sigFormat").removeprefix("application/vnd.cuvil."), _signer(s))
-            for item in signed
-            for s in objects(item, "signature")
-        ),
+        signers=tuple(_signer(s) for item in signed for s in objects(item, "signature")),
         releases=tuple(_releases(store, stored, found, [body for _, body in documents])),
         manufacturer_id=_id(text(found, "manufacturer", "reference"), "Organization"),
     )
@@ -196,9 +199,11 @@ def _regulatory(found: dict[str, Any]) -> list[Pair]:
     return listed
 
 
-def _signer(signature: dict[str, Any]) -> str:
+def _signer(signature: dict[str, Any]) -> Signer:
     name, key = text(signature, "who", "display"), text(signature, "who", "identifier", "value")
-    return f"{name} ({key})" if key and not name.startswith("key ") else f"key {key}" if key else name
+    # Where the person is not known the mapping writes the key's id as the name.
+    person = "" if key and name == f"key {key[:16]}" else name
+    return Signer(text(signature, "sigFormat").removeprefix("application/vnd.cuvil."), person, key)
 
 
 def _id(reference: str, kind: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -34,7 +35,7 @@ from fhir_registry.store.base import StoreUnavailableError
 LOG: Final = logging.getLogger("cuvil.registry")
 Recorder = Callable[[Request, Response], Awaitable[None]]
 """Told of every request and its answer before the answer is sent: the audit trail."""
-Admission = Callable[[Request], Request]
+Admission = Callable[[Request], Awaitable[Request]]
 """Says who asks, or raises ``HttpError`` 401, 403 or 429: the seam for identities."""
 RETRY: Final = {"Retry-After": "1"}
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
@@ -54,7 +55,7 @@ class FhirApp:
         version: str,
         base: str = "",
         trust_root: Path | None = None,
-        admit: Admission = lambda request: request,
+        admit: Admission | None = None,
         record: Recorder | None = None,
     ) -> None:
         self.service = service
@@ -91,15 +92,16 @@ class FhirApp:
         base = self.base or f"{scope.get('scheme', 'http')}://{headers.get('host', 'localhost')}/fhir"
         client = str((scope.get("client") or ("",))[0])
         query = bytes(scope.get("query_string", b"")).decode("latin-1")
-        request = Request(scope["method"], path, query, headers, b"", base, client)
+        chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ("",))
+        request = Request(scope["method"], path, query, headers, b"", base, client, certificate=chain[0])
         try:
-            request = self.admit(request)
+            if self.admit is not None:
+                request = await self.admit(request)
             if for_people:
                 return await asyncio.to_thread(self.pages.answer, request)
             check_accept(request)
             if request.method in _WITH_BODY:
-                body = await read_body(receive, headers)
-                request = Request(request.method, path, query, headers, body, base, client, request.who)
+                request = replace(request, body=await read_body(receive, headers))
             return request, await self._route(request)
         except HttpError as error:
             return request, self._fault(request, error, for_people)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from registry_client import Client
+from registry_release import released, running  # noqa: F401  (fixtures)
 
 from fhir_registry.audit.events import audit_event
 from fhir_registry.audit.outbox import Outbox

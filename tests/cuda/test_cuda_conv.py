@@ -101,7 +101,7 @@ CASES: dict[str, bytes] = {
 @pytest.mark.parametrize("case", CASES)
 def test_bits(case):
     own = check_model(CASES[case], numerics=DIRECT, seeds=(1,))
-    assert len(own) == 3, "all three convolutions have kernels of this family"
+    assert len([name for name in own if "_conv" in name]) == 3, "all three convolutions have kernels of this family"
 
 
 STEMS: dict[str, bytes] = {
@@ -113,7 +113,8 @@ STEMS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", STEMS)
 def test_few_channels(case):
-    assert len(check_model(STEMS[case], numerics=DIRECT, seeds=(1,))) == 2
+    own = check_model(STEMS[case], numerics=DIRECT, seeds=(1,))
+    assert len([name for name in own if "_conv" in name]) == 2
 
 
 TILES = [

@@ -42,11 +42,13 @@ def chained(previous: bytes, body: bytes) -> bytes:
 class Outbox:
     """Entries are numbered from 1. Several processes may append to one; each waits for the other's commit.
 
-    ``place``: a SQLite file, made when missing, or a database with the table ``event`` (``store.migrations``).
+    ``place``: a SQLite file, made when missing, or the database of the registry (``Database.beside``).
     """
 
     def __init__(self, place: Path | Database) -> None:
-        self._database: Database = SqliteDatabase(place, _TABLE) if isinstance(place, Path) else place
+        self._database: Database = (
+            SqliteDatabase(place, _TABLE) if isinstance(place, Path) else place.beside("audit", _TABLE)
+        )
         self._writer: GroupCommit[bytes, int] = GroupCommit(self._commit, "registry-audit")
 
     def append(self, body: bytes) -> Future[int]:

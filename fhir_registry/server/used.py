@@ -17,15 +17,21 @@ _TABLE: Final = "CREATE TABLE IF NOT EXISTS used (digest BLOB PRIMARY KEY, ends 
 _INDEX: Final = "CREATE INDEX IF NOT EXISTS used_ends ON used (ends)"
 
 
+def _tokens_at(place: Path | Database) -> Database:
+    if isinstance(place, Path):
+        return SqliteDatabase(place, _TABLE, _INDEX)
+    return place.beside("tokens", _TABLE, _INDEX)
+
+
 class UsedTokens:
     """A token is on disk as used before ``take`` answers, and until it ends.
 
-    ``place``: a SQLite file, made when missing, or a database with the table ``used`` (``store.migrations``).
+    ``place``: a SQLite file, made when missing, or the database of the registry (``Database.beside``).
     """
 
     def __init__(self, place: Path | Database, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._database: Database = SqliteDatabase(place, _TABLE, _INDEX) if isinstance(place, Path) else place
+        self._database: Database = _tokens_at(place)
         self._writer: GroupCommit[tuple[bytes, int], bool] = GroupCommit(self._commit, "registry-tokens")
 
     def take(self, issuer: str, identifier: str, ends: int) -> asyncio.Future[bool]:

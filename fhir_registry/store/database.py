@@ -40,4 +40,11 @@ class Database(Protocol):
     def transaction(self) -> AbstractContextManager[Session]:
         """The only writer, over all processes, until it ends; what it wrote is durable then, or all undone."""
 
+    def beside(self, name: str, *tables: str) -> Database:
+        """Where tables lie whose writers wait only for each other.
+
+        Beside a SQLite file that is ``NAME.sqlite``, with ``tables`` as statements that make what is not there yet. In
+        PostgreSQL it is the same database, and revisions of the schema make the tables.
+        """
+
     def close(self) -> None: ...

@@ -23,8 +23,7 @@ LOG: Final = logging.getLogger("cuvil.registry")
 INDEXED: Final = 200
 """Characters of a value that revision 0001 indexes."""
 RESOURCES: Final = 0x63757669_6C726501
-AUDIT: Final = RESOURCES + 1
-TOKENS: Final = RESOURCES + 2
+_TURNS: Final = {"audit": RESOURCES + 1, "tokens": RESOURCES + 2}
 
 
 class PostgresqlStore(SqlStore):
@@ -53,9 +52,8 @@ class PostgresqlDatabase:
         self.pool = pool
         self._turn = turn
 
-    def beside(self, turn: int) -> PostgresqlDatabase:
-        """Other tables of the same database, whose writers wait only for each other."""
-        return PostgresqlDatabase(self.pool, turn)
+    def beside(self, name: str, *tables: str) -> PostgresqlDatabase:
+        return PostgresqlDatabase(self.pool, _TURNS[name])
 
     @contextmanager
     def session(self) -> Iterator[PostgresqlSession]:

@@ -89,6 +89,9 @@ class SqliteDatabase:
                     session.run("ROLLBACK")
                 raise
 
+    def beside(self, name: str, *tables: str) -> SqliteDatabase:
+        return SqliteDatabase(self.path.with_name(f"{name}.sqlite"), *tables)
+
     def close(self) -> None:
         with self._guard:
             for session in self._all:

@@ -60,6 +60,7 @@ class FhirApp:
         self.trust_root = trust_root
         self.admit = admit
         self.record = record
+        self._validating = asyncio.Semaphore(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = Incoming(receive)
@@ -113,7 +114,7 @@ class FhirApp:
             case ("GET", ["_history"]):
                 return self.service.history(request, "", "")
             case ("POST", ["$validate"]):
-                return self.service.validate("", request.body)
+                return await self._validate("", request.body)
         if not parts:
             raise HttpError(404, "not-found", "a resource type belongs in the address; see metadata")
         kind = parts[0]
@@ -133,7 +134,7 @@ class FhirApp:
             case ("PUT", []):
                 return await service.conditional_update(request, kind)
             case ("POST", ["$validate"]):
-                return service.validate(kind, request.body)
+                return await self._validate(kind, request.body)
             case ("GET", ["_history"]):
                 return service.history(request, kind, "")
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
@@ -155,6 +156,11 @@ class FhirApp:
         raise HttpError(
             405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
         )
+
+    async def _validate(self, kind: str, body: bytes) -> Response:
+        # Anybody may ask, for any type: one at a time, beside the requests of others.
+        async with self._validating:
+            return await asyncio.to_thread(self.service.validate, kind, body)
 
     def capability(self, base: str) -> dict[str, Any]:
         return capability_statement(base, self.version, RELEASED)

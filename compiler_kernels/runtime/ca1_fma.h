@@ -29,6 +29,11 @@
 #define CA1_INLINE static inline __attribute__((always_inline, unused)) CA1_DEVICE
 #endif
 
+/* Constants that device code reads lie in the device's memory. */
+#ifndef CA1_CONSTANT
+#define CA1_CONSTANT static const
+#endif
+
 typedef int ca1_i32;                  /* 32 bits on every supported target */
 typedef unsigned int ca1_u32;
 typedef unsigned long long ca1_u64;   /* 64 bits */

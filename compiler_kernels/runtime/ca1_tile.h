@@ -5,7 +5,7 @@
 #include "ca1_fma.h"
 
 /* All ones in the first 16 lanes, zero after: the mask of n channels of a block, from lane l on, starts at 16 - n + l. */
-static const union {
+CA1_CONSTANT union {
     ca1_i32 bits[32];
     float lanes[32];
 } ca1_mask = {{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};

@@ -47,3 +47,8 @@ def runtime_sources() -> dict[str, bytes]:
     """Every file of the runtime by name: C units, and the headers generated code includes."""
     names = sorted(p.name for p in RUNTIME_DIRECTORY.iterdir() if p.suffix in {".c", ".h"})
     return {name: (RUNTIME_DIRECTORY / name).read_bytes() for name in names}
+
+
+def cuda_sources() -> dict[str, bytes]:
+    """What GPU kernels are compiled with, on nvcc's side and the emulator's, and the host library, by name."""
+    return {p.name: p.read_bytes() for p in sorted((RUNTIME_DIRECTORY / "cuda").iterdir()) if p.is_file()}

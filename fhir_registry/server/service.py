@@ -24,7 +24,17 @@ _ETAG: Final = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # What the registry itself writes: nobody else does.
-READ_ONLY: Final = frozenset({"StructureDefinition", "SearchParameter", "CodeSystem", "ValueSet"})
+READ_ONLY: Final = frozenset(
+    {
+        "CodeSystem",
+        "ConceptMap",
+        "NamingSystem",
+        "OperationDefinition",
+        "SearchParameter",
+        "StructureDefinition",
+        "ValueSet",
+    }
+)
 
 
 class Service:

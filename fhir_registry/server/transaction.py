@@ -13,7 +13,7 @@ from fhir_registry.json_text import write_json
 from fhir_registry.search.parameters import SERVED
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type, parsed_body
 from fhir_registry.server.service import InvalidResourceError, Service, bundle, etag_version
-from fhir_registry.store.base import Write, Written
+from fhir_registry.store.base import StoreUnavailableError, Write, Written
 from fhir_registry.validation.issues import Issue, one_outcome, operation_outcome
 
 MOST: Final = 500
@@ -156,6 +156,8 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
         return _failed(422, operation_outcome(error.issues))
     except HttpError as error:
         return _failed(error.status, one_outcome(error.issue, error.text))
+    except StoreUnavailableError as error:
+        return _failed(503, one_outcome("transient", f"{error}; try again later"))
     answer: dict[str, Any] = {"status": str(response.status)}
     for name, header in (("location", "Location"), ("etag", "ETag")):
         if header in response.headers:

@@ -40,6 +40,10 @@ class ConflictError(Exception):
         self.status = status
 
 
+class StoreUnavailableError(Exception):
+    """The database is away or takes no writes; the request may be sent again later. The message holds no secret."""
+
+
 @dataclass(frozen=True)
 class Write:
     """One change. ``body`` has neither ``meta.versionId`` nor ``meta.lastUpdated``: the store adds both.
@@ -78,7 +82,11 @@ class Page:
 
 
 class Store(Protocol):
-    """Reads see every write that was acknowledged; ``commit`` is atomic and durable when it returns."""
+    """Reads see every write that was acknowledged; ``commit`` is atomic and durable when it returns.
+
+    Everything may raise ``StoreUnavailableError``. From a write it means: not acknowledged, though it may have happened
+    where the connection broke during the commit.
+    """
 
     def read(self, kind: str, identifier: str) -> Stored | None: ...
 
@@ -93,5 +101,8 @@ class Store(Protocol):
 
     def commit(self, writes: Sequence[Write]) -> list[Written]:
         """All or none. ``ConflictError`` for the first that may not happen."""
+
+    def commit_each(self, groups: Sequence[Sequence[Write]]) -> list[list[Written] | Exception]:
+        """Each group atomic by itself, all of them durable together."""
 
     def close(self) -> None: ...

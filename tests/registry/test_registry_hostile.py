@@ -99,8 +99,8 @@ def test_fhirpath_in_values_is_text(filled: Client) -> None:
         assert made["modelNumber"] == text
         assert filled.call("GET", f"DeviceDefinition?identifier={quote(text)}")[2].get("entry") is None
     own = {
-        "resourceType": "SearchParameter", "url": "https://example.org/p", "name": "P", "status": "active", "description": "x",
-        "code": "p", "base": ["Device"], "type": "string", "expression": "Device.descendants()",
+        "resourceType": "SearchParameter", "url": "https://example.org/p", "name": "P", "status": "active",
+        "description": "x", "code": "p", "base": ["Device"], "type": "string", "expression": "Device.descendants()",
     }  # fmt: skip
     assert filled.call("POST", "SearchParameter", own)[0] == 405
 
@@ -190,7 +190,8 @@ def test_a_binary_never_runs_in_a_browser(standing: Client, sent: str) -> None:
         "Device/..", "Device/%2e%2e", "Device/..%2f..%2fetc%2fpasswd", "../registry.sqlite", "%2e%2e/registry.sqlite",
         "Device/%00", "Device/a%00b", "Device/a%0d%0aX-Injected:%201", "Device/%252e%252e", "Device/%ff%fe",
         "Device%2fa", "Device/a/_history/1%2f..", "Device/a/_history/%D9%A1", "Device/a/_history/99999999999999999999",
-        "%44evice/" + "x" * 65, "Device//a", "./Device", "Device/a;b=c", "DEVICE", "_history/1", "$x", "Device/$x/y/z/w",
+        "%44evice/" + "x" * 65, "Device//a", "./Device", "Device/a;b=c", "DEVICE", "_history/1", "$x",
+        "Device/$x/y/z/w",
     ],
 )  # fmt: skip
 def test_tricks_with_addresses(standing: Client, place: str) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from registry_client import Client
-from tiny_models import ModelMaker
+from registry_release import Released, Running, cuvil
 
 from cuvil_assets.builder import open_instance
 from cuvil_assets.cli import main
@@ -27,69 +25,6 @@ from evidence.signing_keys import load_signing_keys
 from fhir_registry.mapping.facts import read_facts
 from fhir_registry.server.access import make_token
 from fhir_registry.validation.walk import validate
-
-POLICY = """version: 1
-model: {name: tiny, version: "1.0.0", purpose: "Finds nothing; made for tests."}
-release: {demand: [equivalence, sbom]}
-sbom: {manufacturer: "Example Hospital Devices"}
-"""
-
-
-@dataclass(frozen=True)
-class Released:
-    home: Path
-    folder: Path
-
-
-def cuvil(*words: str | Path) -> None:
-    assert main([str(word) for word in words]) == 0, words
-
-
-@pytest.fixture(scope="module")
-def released(
-    home_maker: Callable[[], Path], tiny_model: ModelMaker, tmp_path_factory: pytest.TempPathFactory
-) -> Released:
-    """A release of a model that was really built, signed with the development keys of a home."""
-    with pytest.MonkeyPatch.context() as patch:
-        home, folder = home_maker(), tmp_path_factory.mktemp("released")
-        patch.setenv("CUVIL_HOME", str(home))
-        policy, engine = folder / "policy.yaml", folder / "build" / "inference-engine.bin"
-        policy.write_text(POLICY)
-        cuvil("build", "--model", tiny_model(), "--policy", policy, "--target", "x86_64-linux-musl",
-              "--input-shape", "image=1,1,8,8", "--output", engine, "--equivalence-inputs", "1")  # fmt: skip
-        cuvil("sbom", engine)
-        cuvil("release", engine, "--output", folder / "release")
-    return Released(home, folder / "release")
-
-
-@dataclass
-class Running:
-    client: Client
-    home: Path
-    process: subprocess.Popen[str]
-
-
-@pytest.fixture
-def running(released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """`cuvil registry serve` as a process over a home with keys and nothing registered."""
-    home = tmp_path / "home"
-    (home).mkdir(mode=0o700)
-    shutil.copytree(released.home / "keys", home / "keys")
-    monkeypatch.setenv("CUVIL_HOME", str(home))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0"],
-        env={**os.environ, "CUVIL_HOME": str(home)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    address = process.stdout.readline().strip()
-    assert address.endswith("/metadata"), process.communicate(timeout=10)
-    yield Running(Client(address.removesuffix("/metadata")), home, process)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 0 and "Traceback" not in err, err
 
 
 def test_from_a_release_to_what_a_hospital_sees(

@@ -9,4 +9,5 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    apply("CREATE INDEX resource_address ON resource ((type || '/' || id))")
+    # SQLite compares a column with an index of an expression only where both are of the type TEXT.
+    apply("CREATE INDEX resource_address ON resource (CAST(type || '/' || id AS TEXT))")

@@ -1,0 +1,77 @@
+"""The scalar section's kernels as device code: one thread per work item, slow and correct.
+
+What no family takes is the text the C target compiles for ``CA1_VL`` 1, so it needs no verification of its own beyond
+the compiler's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from compiler_kernels.errors import UnsupportedError
+from compiler_kernels.ir.graph import Graph
+from compiler_kernels.ir.symbols import Symbols
+from compiler_kernels.targets.c.program import emit_for
+from compiler_kernels.targets.c.runtime_checks import REFUSING
+from compiler_kernels.targets.c.writer import Kernel, c_type
+from compiler_kernels.targets.cuda.gpu import Gpu
+from compiler_kernels.targets.cuda.kernel import CudaKernel
+from compiler_kernels.targets.isa import SCALAR
+
+BLOCK: Final = 128
+MAX_SCRATCH: Final = 64 << 20
+"""Bytes of scratch a launch may need; fewer threads take more items each beyond it."""
+
+# Hints to a C compiler about registers and order of loads; they compute nothing, and nvcc would read PTX into them.
+_HINT: Final = re.compile(r'__asm__ ?(?:volatile)?\("" :[^;]*;')
+_STATIC: Final = re.compile(r"^(?:CA1_DEVICE )?static (?:CA1_TARGET |inline )*", re.MULTILINE)
+
+
+def device_text(text: str) -> str:
+    """C text of a scalar kernel as device code: every function and table at file scope belongs to the device."""
+    return _HINT.sub("", _STATIC.sub("static __device__ ", text))
+
+
+def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None = None) -> CudaKernel:
+    """The kernel of ``function`` by its scalar text. ``UnsupportedError`` where that refuses run-time values."""
+    for op in function.ops:
+        if op.kind in REFUSING:
+            raise UnsupportedError(
+                f"operator {op.kind} refuses run-time values, which GPU code cannot report: build for a CPU target"
+            )
+    kernel = emit_for(function, SCALAR, f"{name}_item", symbols)
+    threads = max(1, kernel.items)
+    scratch = -(-kernel.scratch_floats // 16) * 64
+    if scratch:
+        threads = max(1, min(threads, MAX_SCRATCH // scratch))
+    block = min(BLOCK, threads) if threads < gpu.multiprocessors * BLOCK else BLOCK
+    if scratch or threads < gpu.multiprocessors * 32:
+        block = min(block, 32)  # few and heavy items: spread them over the multiprocessors
+    blocks = -(-threads // block)
+    return CudaKernel(
+        name,
+        device_text(kernel.text) + _wrapper(function, kernel, name, blocks * block, scratch),
+        (blocks, 1, 1),
+        block,
+        workspace_bytes=blocks * block * scratch,
+        independent=True,
+        sizes=kernel.sizes,
+    )
+
+
+def _wrapper(function: Graph, kernel: Kernel, name: str, threads: int, scratch: int) -> str:
+    parameters = [f"const {c_type(v.type)} *p{n}" for n, v in enumerate(function.inputs)]
+    parameters.append(f"{c_type(function.ops[-1].out)} *y")
+    parameters += ["unsigned char *workspace"] if scratch else []
+    parameters += ["const int64_t *sizes"] if kernel.sizes else []
+    arguments = [f"p{n}" for n in range(len(function.inputs))] + ["y"]
+    arguments += ["sizes"] if kernel.sizes else []
+    arguments += [f"(float *)(workspace + (long)self * {scratch})"] if scratch else []
+    return (
+        f'extern "C" __global__ void {name}({", ".join(parameters)})\n{{\n'
+        "    const int self = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        f"    for (long i = self; i < {kernel.items}; i += {threads})\n"
+        f"        {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1);\n"
+        "}\n"
+    )

@@ -1,0 +1,84 @@
+"""The calls of an L2 module as launches, with the place in memory of every pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler_kernels.ir.extents import SUFFIX
+from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.symbols import Symbols, symbols_of
+from compiler_kernels.ir.weights import layout
+from compiler_kernels.targets.cuda.fallback import emit_fallback
+from compiler_kernels.targets.cuda.families import emit_family_kernel
+from compiler_kernels.targets.cuda.gpu import Gpu
+from compiler_kernels.targets.cuda.kernel import CudaKernel
+
+Space = Literal["input", "output", "weights", "arena"]
+Emitter = Callable[[Graph, Gpu, str, Symbols], CudaKernel]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``offset`` bytes into a buffer: of the graph's input or output ``index``, or of the weights or the arena."""
+
+    space: Space
+    offset: int
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One call: its kernel, the places of the operands and of the result, and what of the model it computes."""
+
+    kernel: CudaKernel
+    arguments: tuple[Place, ...]
+    function: Graph
+    node: str
+
+
+def emit_cuda(function: Graph, gpu: Gpu, name: str, symbols: Symbols) -> CudaKernel:
+    """The kernel of the first family that takes ``function``, else of its scalar text."""
+    return emit_family_kernel(function, gpu, name) or emit_fallback(function, gpu, name, symbols)
+
+
+def outputs_of(main: Graph) -> list[Op]:
+    """Allocations of the graph's outputs, in order."""
+    found = [op for op in main.ops if op.name == "tensor.alloc" and op.has("output")]
+    return sorted(found, key=lambda op: op.int_("position"))
+
+
+def named_outputs(main: Graph) -> list[Op]:
+    """Those that a host sees: without the ones that say the size of another."""
+    return [op for op in outputs_of(main) if not op.str_("output").endswith(SUFFIX)]
+
+
+def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> list[Launch]:
+    """The launches of an L2 ``module`` in order; kernels are called ``<prefix>_<function>``.
+
+    A call that a selection may not need (``when``) is launched always: what it computes is then not selected.
+    ``UnsupportedError`` where a function has no kernel.
+    """
+    main, symbols = module.main, symbols_of(module.meta)
+    kernels = {f.name: emit(f, gpu, f"{prefix}_{f.name}", symbols) for f in module.graphs[1:]}
+    functions = {f.name: f for f in module.graphs[1:]}
+    offsets, _ = layout(main.weights)
+    where = {v.id: Place("input", 0, n) for n, v in enumerate(main.inputs)}
+    where |= {w.id: Place("weights", offsets[w.ref]) for w in main.weights}
+    buffers = {op.result: Place("output", 0, n) for n, op in enumerate(outputs_of(main))}
+    launches = []
+    for op in main.ops:
+        if op.name == "tensor.alloc":
+            if not op.has("output"):
+                buffers[op.result] = Place("arena", op.int_("offset"))
+        elif op.name == "tensor.part":
+            base = buffers[op.operands[0]]
+            buffers[op.result] = Place(base.space, base.offset + op.int_("first"), base.index)
+        elif op.name.startswith("view."):
+            where[op.result] = where[op.operands[0]]
+        else:
+            where[op.result] = buffers[op.into]
+            arguments = (*(where[o] for o in op.operands if o), buffers[op.into])
+            launches.append(Launch(kernels[op.kind], arguments, functions[op.kind], op.node))
+    return launches

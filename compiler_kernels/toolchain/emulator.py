@@ -1,0 +1,138 @@
+"""GPU kernels compiled for this machine's processor from the same text, and called from Python (docs/gpu.md).
+
+What runs here is the emulator, never a GPU: results say what the kernels compute, nothing about a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler_kernels.errors import CuvilError
+from compiler_kernels.targets.cuda.kernel import CudaKernel
+from compiler_kernels.targets.cuda.plan import Launch
+from compiler_kernels.targets.cuda.unit import unit_text
+from compiler_kernels.toolchain.sealed import run_sealed
+from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
+from compiler_kernels.toolchain.zig import ZigDriver, zig_executable
+
+Bytes = NDArray[np.uint8]
+
+# As of the C target's generated code; no exceptions and no type information, so that no C++ library is needed.
+FLAGS: Final = (
+    "-std=c++17",
+    "-O2",
+    "-g0",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused",
+    "-DCUVIL_EMULATE",
+)
+
+
+def compiler_words(gcc: str = "") -> list[str]:
+    """The words that start the C++ compiler: zig's, or the g++ called ``gcc``."""
+    if gcc:
+        return [gcc, "-march=native"]
+    return [str(zig_executable()), "cc", "-mcpu=native"]
+
+
+def compile_emulated(text: str, directory: Path, gcc: str = "") -> Path:
+    """A shared library of the unit ``text`` and the emulator, in ``directory``. ``CuvilError`` where it is no C++."""
+    for name, data in {**runtime_sources(), **cuda_sources()}.items():
+        if name.endswith((".h", ".cpp")):
+            (directory / name).write_bytes(data)
+    (directory / "kernels.cpp").write_text(text, "utf-8")
+    environment = ZigDriver().environment(directory)
+    if gcc:
+        environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+    words = [*compiler_words(gcc), *FLAGS, "-fPIC", "-shared", "-nostdlib++" if not gcc else "-lm"]
+    run_sealed([*words, "kernels.cpp", "cuvil_emulator.cpp", "-o", "kernels.so"], directory, environment, timeout=900.0)
+    return directory / "kernels.so"
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("run", ctypes.c_void_p))
+
+
+class Emulator:
+    """Kernels that can be called with arrays as device memory."""
+
+    def __init__(self, kernels: Sequence[CudaKernel], gcc: str = "") -> None:
+        self.kernels = {k.name: k for k in kernels}
+        with tempfile.TemporaryDirectory(prefix="cuvil-emulate-") as folder:
+            self._library = ctypes.CDLL(str(compile_emulated(unit_text(kernels), Path(folder), gcc)))
+        table = (_Entry * len(self.kernels)).in_dll(self._library, "cuvil_emulated_kernels")
+        self._runs = {bytes(entry.name).decode(): int(entry.run) for entry in table}
+        self._emulate = self._library.cuvil_emulate
+        self._emulate.restype = ctypes.c_char_p
+
+    def launch(self, name: str, pointers: Sequence[int], seed: int = 0) -> None:
+        """Run the whole grid of kernel ``name`` on ``pointers`` (operands and result; each addresses the first byte).
+
+        Workspace is full of NaN before. ``CuvilError`` when threads wait without end or a ticket is not given back.
+        """
+        kernel = self.kernels[name]
+        workspace = np.full(kernel.workspace_bytes + 64, 0xFF, np.uint8)
+        tickets = np.zeros(kernel.tickets + 1, np.uint32)
+        extra = [_aligned(workspace)] if kernel.workspace_bytes else []
+        extra += [tickets.ctypes.data] if kernel.tickets else []
+        arguments = (ctypes.c_void_p * (len(pointers) + len(extra)))(*pointers, *extra)
+        problem = self._emulate(
+            ctypes.c_void_p(self._runs[name]), arguments, (ctypes.c_uint * 3)(*kernel.grid), kernel.block,
+            kernel.shared_bytes, kernel.cluster, int(kernel.independent), ctypes.c_uint64(seed),
+        )  # fmt: skip
+        if problem is not None:
+            raise CuvilError(f"kernel {name}, emulated: {problem.decode()}")
+        if tickets.any():
+            raise CuvilError(f"kernel {name}, emulated: {np.count_nonzero(tickets)} tickets are not zero at the end")
+
+
+def _aligned(memory: NDArray[Any]) -> int:
+    return -(-memory.ctypes.data // 64) * 64
+
+
+class Memory:
+    """Device memory of one plan: inputs, outputs, weights and arena, each aligned to 64 bytes."""
+
+    def __init__(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[int], weights: bytes, arena: int) -> None:
+        self._spaces: dict[tuple[str, int], Bytes] = {}
+        for n, array in enumerate(inputs):
+            self._add("input", n, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for n, size in enumerate(outputs):
+            self._add("output", n, size)[:] = 0xFF
+        self._add("weights", 0, len(weights))[:] = np.frombuffer(weights, np.uint8)
+        self._add("arena", 0, arena)[:] = 0xFF
+
+    def _add(self, space: str, index: int, size: int) -> Bytes:
+        room = np.zeros(size + 128, np.uint8)
+        start = -room.ctypes.data % 64
+        self._spaces[space, index] = room[start : start + size]
+        return self._spaces[space, index]
+
+    def of(self, space: str, index: int = 0) -> Bytes:
+        """The bytes of one buffer; changes are seen by kernels."""
+        return self._spaces[space, index]
+
+    def pointers(self, launch: Launch) -> list[int]:
+        """Addresses of the operands and of the result."""
+        return [self.of(p.space, p.index).ctypes.data + p.offset for p in launch.arguments]
+
+    def snapshot(self) -> Mapping[tuple[str, int], Bytes]:
+        """Copies of every buffer that kernels write."""
+        return {key: data.copy() for key, data in self._spaces.items() if key[0] in ("output", "arena")}
+
+    def restore(self, saved: Mapping[tuple[str, int], Bytes]) -> None:
+        """Put back what :meth:`snapshot` copied."""
+        for key, data in saved.items():
+            self._spaces[key][:] = data

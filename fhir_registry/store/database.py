@@ -1,0 +1,39 @@
+"""What a database offers the store: sessions on which SQL runs, a snapshot to read from, a transaction to write in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from fhir_registry.search.sql import Dialect
+
+
+class Session(Protocol):
+    """Runs SQL with ``?`` for each value."""
+
+    def row(self, text: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None: ...
+
+    def rows(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+    def run(self, text: str, values: Sequence[Any] = ()) -> None: ...
+
+    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None: ...
+
+
+class Database(Protocol):
+    """Each context raises ``StoreUnavailableError`` where the database cannot be reached or does not take a write."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def session(self) -> AbstractContextManager[Session]:
+        """For one statement, which sees every commit before it."""
+
+    def snapshot(self) -> AbstractContextManager[Session]:
+        """For several statements that read one state."""
+
+    def transaction(self) -> AbstractContextManager[Session]:
+        """The only writer, over all processes, until it ends; what it wrote is durable then, or all undone."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,70 @@
+"""The emulator: the functions of cuvil_device.h give what they promise, and defects of a kernel show."""
+
+from __future__ import annotations
+
+import emulation
+import numpy as np
+import primitives
+import pytest
+from tiny_models import tiny_model_bytes
+
+from compiler_kernels.errors import CuvilError
+from compiler_kernels.targets.cuda.fallback import emit_fallback
+from compiler_kernels.toolchain.emulator import Emulator
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    found = {name: primitives.kernel(f"broken{n}", *line) for n, (name, line) in enumerate(primitives.LINES.items())}
+    return Emulator([primitives.kernel("whole"), *found.values()]), found
+
+
+def _inputs():
+    x = np.random.default_rng(3).standard_normal((primitives.BLOCKS, primitives.THREADS)).astype(np.float32)
+    room = np.zeros(x.size + 16, np.float32)
+    start = (-room.ctypes.data % 64) // 4
+    aligned = room[start : start + x.size].reshape(x.shape)
+    aligned[:] = x
+    return aligned
+
+
+def _expected(x):
+    rotated = np.roll(x, -1, axis=1)
+    lanes = rotated.reshape(-1, 2, 32)
+    while lanes.shape[2] > 1:
+        half = lanes.shape[2] // 2
+        lanes = lanes[:, :, :half] + lanes[:, :, half:]
+    sums = lanes[:, 0, 0] + lanes[:, 1, 0]
+    other = x.reshape(-1, 2, 64)[:, ::-1, 0].reshape(-1)
+    return (2.0 * x.astype(np.float64) + (sums + other)[:, None].astype(np.float64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_primitive_in_any_order(kernels, seed):
+    x = _inputs()
+    y = np.full_like(x, np.nan)
+    kernels[0].launch("whole", [x.ctypes.data, y.ctypes.data], seed)
+    assert np.array_equal(y, _expected(x))
+
+
+@pytest.mark.parametrize("defect", primitives.LINES)
+def test_a_defect_shows_for_some_seed(kernels, defect):
+    emulator, broken = kernels
+    x = _inputs()
+    for seed in range(32):
+        y = np.full_like(x, np.nan)
+        try:
+            emulator.launch(broken[defect].name, [x.ctypes.data, y.ctypes.data], seed)
+        except CuvilError:
+            return
+        if not np.array_equal(y, _expected(x)):
+            return
+    pytest.fail(f"{defect}: 32 seeds give the right bits")
+
+
+def test_scalar_code_as_device_code_gives_the_engine_s_bits():
+    model = tiny_model_bytes(batch=1)
+    module, store = emulation.lowered(model)
+    x = emulation.random_input(module.main.inputs[0].type)
+    got = emulation.run_module(module, store, [x], emit=emit_fallback)
+    assert np.array_equal(got["prob"], emulation.engine_outputs(model, {"image": x})["prob"])

@@ -28,8 +28,9 @@ from fhir_registry.server.http import (
     send_response,
 )
 from fhir_registry.server.operations import model_resource, verify
-from fhir_registry.server.service import InvalidResourceError, Service
+from fhir_registry.server.service import READ_ONLY, InvalidResourceError, Service
 from fhir_registry.server.transaction import process
+from fhir_registry.server.validate import validate_operation
 from fhir_registry.store.base import StoreUnavailableError
 
 LOG: Final = logging.getLogger("cuvil.registry")
@@ -135,7 +136,7 @@ class FhirApp:
             case ("GET", ["_history"]):
                 return self.service.history(request, "", "")
             case ("POST", ["$validate"]):
-                return await self._validate("", request.body)
+                return await self._validate(request, "", "")
         if not parts:
             raise HttpError(404, "not-found", "a resource type belongs in the address; see metadata")
         kind = parts[0]
@@ -155,7 +156,9 @@ class FhirApp:
             case ("PUT", []):
                 return await service.conditional_update(request, kind)
             case ("POST", ["$validate"]):
-                return await self._validate(kind, request.body)
+                return await self._validate(request, kind, "")
+            case ("GET" | "POST", [identifier, "$validate"]):
+                return await self._validate(request, kind, identifier)
             case ("GET", ["_history"]):
                 return service.history(request, kind, "")
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
@@ -178,10 +181,10 @@ class FhirApp:
             405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
         )
 
-    async def _validate(self, kind: str, body: bytes) -> Response:
-        # Anybody may ask, for any type: one at a time, beside the requests of others.
+    async def _validate(self, request: Request, kind: str, identifier: str) -> Response:
+        # Anybody may ask, for any type, and it may be large: one at a time, in a thread beside the requests of others.
         async with self._validating:
-            return await asyncio.to_thread(self.service.validate, kind, body)
+            return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
 
     def capability(self, base: str) -> dict[str, Any]:
         return capability_statement(base, self.version, RELEASED)

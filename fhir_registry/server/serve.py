@@ -82,7 +82,9 @@ def open_registry(folder: Path, serving: Serving, *, version: str) -> Registry:
     # An address may be that of many people, a name is one: each has buckets of its own.
     addresses, names = (Rates(serving.read_rate, serving.write_rate) for _ in range(2))
     used = UsedTokens(folder / TOKENS)
-    access = Access(serving.trust_root, used, private=serving.private, rates=names, audience=serving.base or serving.audience)
+    access = Access(
+        serving.trust_root, used, private=serving.private, rates=names, audience=serving.base or serving.audience
+    )
     app = FhirApp(
         Service(store, writer),
         version=version,

@@ -15,7 +15,6 @@ from evidence.keys import init_keys
 from evidence.verifier.signing import P384, Signer
 from fhir_registry.server.access import make_token
 
-
 UNLIMITED: Final = ("--read-rate", "0", "--write-rate", "0")
 
 

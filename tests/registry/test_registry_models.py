@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -14,14 +11,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from registry_client import Client
 from registry_release import Released, Running, cuvil
 
 from cuvil_assets.builder import open_instance
 from cuvil_assets.cli import main
 from cuvil_assets.home import Home
 from evidence.keys import load_keys
-from evidence.signing_keys import load_signing_keys
 from fhir_registry.mapping.facts import read_facts
 from fhir_registry.server.access import make_token
 from fhir_registry.validation.walk import validate
@@ -138,37 +133,3 @@ def test_a_key_of_somebody_else_is_refused(running: Running, home_maker: Callabl
     token = make_token(signer, running.client.base)
     status = running.client.call("POST", "Organization", ORGANISATION, {"Authorization": f"Bearer {token}"})[0]
     assert status == 403
-
-
-def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
-    released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    shutil.copytree(released.home / "keys", home / "keys")
-    signer = next(s for s in load_signing_keys(home / "keys").signers if s.algorithm == "ecdsa-p384-sha384")
-    acknowledged: list[str] = []
-    for _ in range(2):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0"],
-            env={**os.environ, "CUVIL_HOME": str(home)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert process.stdout is not None
-        client = Client(process.stdout.readline().strip().removesuffix("/metadata"))
-        until = time.monotonic() + 1.0
-        while time.monotonic() < until:
-            headers = {"Authorization": f"Bearer {make_token(signer, client.base)}"}
-            status, _, found = client.call("POST", "Organization", ORGANISATION, headers)
-            assert status == 201
-            acknowledged.append(found["id"])
-        process.kill()
-        process.communicate(timeout=30)
-    from fhir_registry.store.sqlite import SqliteStore
-
-    store = SqliteStore(home / "registry" / "registry.sqlite")
-    assert len(acknowledged) > 10
-    assert all(store.read("Organization", identifier) is not None for identifier in acknowledged)
-    store.close()

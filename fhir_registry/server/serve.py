@@ -36,9 +36,9 @@ class Serving:
     """How a registry is served. ``base``: the address of ``/fhir`` as clients see it; from the request if empty.
 
     ``audience``: the address that tokens must be for; what a request says of itself would let a token for another
-    server in. ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are for those
-    who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit. ``at_once``:
-    requests being answered.
+    server in. ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are
+    for those who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit.
+    ``at_once``: requests being answered.
     """
 
     base: str = ""

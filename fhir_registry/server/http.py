@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from fhir_registry.json_text import write_json
+from fhir_registry.json_text import JsonError, count_values, read_json, write_json
 from fhir_registry.validation.issues import one_outcome, operation_outcome
 
 FHIR_JSON: Final = "application/fhir+json"
 LARGEST_BODY: Final = 8 << 20
+MOST_VALUES: Final = 50_000
 BODY_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 20.0
 MOST_DRAINED: Final = 128 << 20
@@ -81,6 +82,17 @@ class HttpError(Exception):
 
     def response(self) -> Response:
         return Response(self.status, write_json(one_outcome(self.issue, self.text)), self.headers)
+
+
+def parsed_body(body: bytes) -> Any:
+    """The JSON of a body; 400 for what is none, 413 for more than ``MOST_VALUES`` values."""
+    try:
+        found = read_json(body)
+    except JsonError as error:
+        raise HttpError(400, "structure", f"the body cannot be read: {error}") from None
+    if count_values(found) > MOST_VALUES:
+        raise HttpError(413, "too-costly", f"a body may hold {MOST_VALUES} values; send it in parts")
+    return found
 
 
 def outcome_response(status: int, issues: Any) -> Response:

@@ -55,6 +55,13 @@ def read_json(data: bytes) -> Json:
     return found
 
 
+def count_values(value: Json) -> int:
+    """How many JSON values there are in ``value``, itself included."""
+    if isinstance(value, dict):
+        return 1 + sum(map(count_values, value.values()))
+    return 1 + sum(map(count_values, value)) if isinstance(value, list) else 1
+
+
 def write_json(value: Json) -> bytes:
     """UTF-8 without white space, members in their order; decimals keep their digits."""
     parts: list[str] = []

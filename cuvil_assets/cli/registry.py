@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ def serve(host: str, port: int, folder: Path | None, serving: Serving) -> None:
     with listener:
         scheme = "http" if serving.tls is None else "https"
         shown = f"{scheme}://{host}:{listener.getsockname()[1]}/fhir"
-        registry = open_registry(_folder(folder), serving, version=version("cuvil"))
+        registry = open_registry(_folder(folder), replace(serving, audience=shown), version=version("cuvil"))
         try:
             run(registry, listener, lambda: _ready(serving.base or shown, serving.private))
         finally:

@@ -65,6 +65,7 @@ class FhirApp:
         self.trust_root = trust_root
         self.admit = admit
         self.record = record
+        self._validating = asyncio.Semaphore(1)
         self.pages = Pages(service.store, trust_root)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,8 +182,9 @@ class FhirApp:
         )
 
     async def _validate(self, request: Request, kind: str, identifier: str) -> Response:
-        # in a thread: what people send here may be large, and nothing else should wait for it
-        return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
+        # Anybody may ask, for any type, and it may be large: one at a time, in a thread beside the requests of others.
+        async with self._validating:
+            return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
 
     def capability(self, base: str) -> dict[str, Any]:
         return capability_statement(base, self.version, RELEASED)

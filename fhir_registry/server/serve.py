@@ -35,9 +35,10 @@ TOKENS = "tokens.sqlite"
 class Serving:
     """How a registry is served. ``base``: the address of ``/fhir`` as clients see it; from the request if empty.
 
-    ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are for those
-    who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit. ``at_once``:
-    requests being answered.
+    ``audience``: the address that tokens must be for; what a request says of itself would let a token for another
+    server in. ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are
+    for those who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit.
+    ``at_once``: requests being answered.
     """
 
     base: str = ""
@@ -47,6 +48,7 @@ class Serving:
     write_rate: float = 100.0
     at_once: int = 256
     tls: TlsFiles | None = None
+    audience: str = ""
 
 
 @dataclass
@@ -80,7 +82,9 @@ def open_registry(folder: Path, serving: Serving, *, version: str) -> Registry:
     # An address may be that of many people, a name is one: each has buckets of its own.
     addresses, names = (Rates(serving.read_rate, serving.write_rate) for _ in range(2))
     used = UsedTokens(folder / TOKENS)
-    access = Access(serving.trust_root, used, private=serving.private, rates=names)
+    access = Access(
+        serving.trust_root, used, private=serving.private, rates=names, audience=serving.base or serving.audience
+    )
     app = FhirApp(
         Service(store, writer),
         version=version,

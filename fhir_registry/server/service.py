@@ -10,13 +10,13 @@ from datetime import date
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from fhir_registry.json_text import JsonContentError, JsonError, read_json, write_json
+from fhir_registry.json_text import JsonError, read_json, write_json
 from fhir_registry.search.extract import index_rows
 from fhir_registry.search.query import Query, SearchError, read_query
-from fhir_registry.server.http import HttpError, Request, Response, check_content_type
+from fhir_registry.server.http import HttpError, Request, Response, check_content_type, parsed_body
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import ConflictError, Store, Stored, Write, Written
-from fhir_registry.validation.issues import ERROR, Issue, one_outcome
+from fhir_registry.validation.issues import Issue, one_outcome
 from fhir_registry.validation.walk import validate
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
@@ -207,12 +207,7 @@ class Service:
     def resource(self, kind: str, body: bytes | dict[str, Any]) -> dict[str, Any]:
         """The valid resource of a body, without what the server decides. 400 for no JSON, 422 for an invalid one."""
         self.writable(kind)
-        try:
-            found = read_json(body) if isinstance(body, bytes) else body
-        except JsonContentError as error:
-            raise InvalidResourceError([Issue(ERROR, "structure", error.expression, str(error))]) from None
-        except JsonError as error:
-            raise HttpError(400, "structure", f"the body cannot be read: {error}") from None
+        found = parsed_body(body) if isinstance(body, bytes) else body
         if not isinstance(found, dict) or found.get("resourceType") != kind:
             got = found.get("resourceType") if isinstance(found, dict) else None
             raise HttpError(400, "invalid", f"a {kind} belongs here, not {str(got)[:40] if got else 'something else'}")

@@ -36,11 +36,8 @@ def serve(host: str, port: int, place: Place, serving: Serving) -> None:
     with listener:
         scheme = "http" if serving.tls is None else "https"
         shown = f"{scheme}://{host}:{listener.getsockname()[1]}/fhir"
-<<<<<<< HEAD
+        serving = replace(serving, audience=shown)
         registry = open_registry(place.folder, serving, version=version("cuvil"), address=place.address)
-=======
-        registry = open_registry(_folder(folder), replace(serving, audience=shown), version=version("cuvil"))
->>>>>>> main
         try:
             run(registry, listener, lambda: _ready(serving.base or shown, serving.private))
         finally:

@@ -152,7 +152,7 @@ def write(folder: Path, nets: Sequence[str], most: int) -> int:
             f'    {{"{case.key}", "{case.net} {case.function.name}", {len(sizes)}, {{{text}}}, ref{n}, '
             f"{kernel.items}, {kernel.scratch_floats}}},"
         )
-    table += ['    {nullptr}};', f"extern const int units = {UNITS};"]
+    table += ["    {nullptr}};", f"extern const int units = {UNITS};"]
     (folder / "reference.c").write_text("\n".join(reference) + "\n")
     head = [f'extern "C" void ref{n}(const float **, float *, int, int);' for n in range(len(found))]
     head += [f"extern const Kernel unit{u}[];" for u in range(UNITS)]
@@ -163,7 +163,7 @@ def write(folder: Path, nets: Sequence[str], most: int) -> int:
     for name in ("gpu_tiles.h", "gpu_tiles_main.cu"):
         (folder / name).write_bytes((own / name).read_bytes())
     (folder / "run.sh").write_text(
-        "set -e\ncd \"$(dirname \"$0\")\"\n"
+        'set -e\ncd "$(dirname "$0")"\n'
         "gcc -std=gnu11 -O2 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -w -c reference.c &\n"
         f"ls unit*.cu table.cu gpu_tiles_main.cu | xargs -P 16 -I{{}} nvcc {FLAGS} -c {{}} -o {{}}.o\n"
         "wait\nnvcc -arch=sm_90 *.cu.o reference.o -o sweep -lpthread\n./sweep\n"

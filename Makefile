@@ -75,5 +75,11 @@ SEED ?= 1
 test-registry-fuzz: setup  ## the FHIR registry for ten minutes under requests made from the R5 definitions and broken
 	$(BIN)/python tests/fuzz/registry_fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
+sushi: setup  ## compile the registry's definitions (fhir_registry/fsh) with fsh-sushi; needs npm
+	$(BIN)/python scripts/sushi.py --write
+
+test-sushi: setup  ## compare what SUSHI makes of them with what is committed and served; needs npm
+	$(BIN)/python scripts/sushi.py --check
+
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

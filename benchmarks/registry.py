@@ -152,7 +152,7 @@ def run(resources: int, seconds: float, connections: int, only: list[str], say: 
             "python": platform.python_version(),
             "connections": connections,
         }
-        with running(home) as server:
+        with running(home, "--read-rate", "0", "--write-rate", "0") as server:
             report["phases"] = []
             for load in loads(server, resources, seconds):
                 if not only or load.name in only:

@@ -13,7 +13,8 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.ir.extents import model_outputs
 from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.text import format_type
-from compiler_kernels.policy.logic import LogicError, check_names, resolve, tensors_of
+from compiler_kernels.policy.logic import check_names, resolve, tensors_of
+from compiler_kernels.policy.logic_order import LogicError
 from compiler_kernels.policy.schema import Policy, contradictions
 from compiler_kernels.policy.tensors import TensorGuard
 from compiler_kernels.policy.yaml_text import Document, Path, read_yaml

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from compiler_kernels.ir.extents import model_outputs
@@ -10,6 +10,16 @@ from compiler_kernels.ir.graph import Module, TensorType
 from compiler_kernels.ir.symbols import interval, symbols_of
 from compiler_kernels.policy import expressions as syntax
 from compiler_kernels.policy.clinical import FAILURES, Fallback, Fallbacks, Safety
+from compiler_kernels.policy.logic_order import (
+    LogicError,
+    Path,
+    decision_refs,
+    nested,
+    occurrences,
+    ordered,
+    quantity_refs,
+    shown,
+)
 from compiler_kernels.policy.logic_tree import (
     And,
     Arithmetic,
@@ -41,17 +51,8 @@ from compiler_kernels.policy.logic_tree import (
 )
 from compiler_kernels.policy.schema import Policy
 
-Path = tuple[str | int, ...]
 MOST_OPERANDS = 32
 """Most conditions of one decision or guard, and operands of one at_least: a probe records them in 32 bits."""
-
-
-class LogicError(ValueError):
-    """An expression that means nothing: ``path`` is the field of the policy, the message follows its name."""
-
-    def __init__(self, path: Path, message: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 def check_names(policy: Policy) -> None:
@@ -87,8 +88,8 @@ class _Resolver:
         # By name, not as written: policy.json keeps no order, and equal policies give equal engines.
         quantities = {n: self.quantity(n) for n in sorted(policy.quantities)}
         decisions = {n: self.decision(n) for n in sorted(policy.decisions)}
-        quantity_order = _ordered(quantities, lambda n: _quantity_refs(quantities[n].value), "quantities")
-        decision_order = _ordered(decisions, lambda n: _decision_refs(decisions[n].when), "decisions")
+        quantity_order = ordered(quantities, lambda n: quantity_refs(quantities[n].value), "quantities")
+        decision_order = ordered(decisions, lambda n: decision_refs(decisions[n].when), "decisions")
         pure = self.inputs_only(quantities, quantity_order)
         fallbacks = self.fallbacks(policy.fallbacks or Fallbacks())
         return Logic(
@@ -159,7 +160,7 @@ class _Resolver:
 
     def whole_condition(self, text: str) -> Condition:
         condition = self.condition(syntax.parse_expression(text))
-        count = _occurrences(condition)
+        count = occurrences(condition)
         if count > MOST_OPERANDS:
             raise self.error(f"has {count} conditions and may have {MOST_OPERANDS}; name parts of it as decisions")
         return condition
@@ -177,7 +178,7 @@ class _Resolver:
                 return self.at_least(arguments)
             case syntax.Name(text, "") if self.kinds.get(text) == "decisions":
                 return DecisionRef(text)
-        raise self.error(f"needs a condition, and {_shown(tree)} is a number; compare it, as in p >= 0.5")
+        raise self.error(f"needs a condition, and {shown(tree)} is a number; compare it, as in p >= 0.5")
 
     def at_least(self, arguments: tuple[syntax.Tree, ...]) -> AtLeast:
         count, *operands = arguments
@@ -192,7 +193,7 @@ class _Resolver:
         if len(operands) > MOST_OPERANDS:
             raise self.error(f"has an at_least of {len(operands)} conditions and may have {MOST_OPERANDS}")
         made = tuple(self.condition(o) for o in operands)
-        if any(isinstance(o, AtLeast) for m in made for o in _nested(m)):
+        if any(isinstance(o, AtLeast) for m in made for o in nested(m)):
             raise self.error("has an at_least within an at_least; name the inner one as a decision")
         return AtLeast(int(count.text), made)
 
@@ -214,7 +215,7 @@ class _Resolver:
                 return Element(self.element(tree))
             case syntax.Call(function, arguments):
                 return self.reduction(function, arguments)
-        raise self.error(f"needs a number, and {_shown(tree)} is a condition")
+        raise self.error(f"needs a number, and {shown(tree)} is a condition")
 
     def reduction(self, function: str, arguments: tuple[syntax.Tree, ...]) -> Numeric:
         wanted = 2 if function == "percentile" else 1
@@ -245,7 +246,7 @@ class _Resolver:
         if self.tensors is not None and region.count() != 1:
             name = region.tensor.name
             raise self.error(
-                f"uses {_shown(tree)} as a number, and it is {region.count()} elements of {name!r} with the shape "
+                f"uses {shown(tree)} as a number, and it is {region.count()} elements of {name!r} with the shape "
                 f"{list(region.tensor.shape)}; give one position for each axis or use max, mean, area..."
             )
         return region
@@ -257,7 +258,7 @@ class _Resolver:
             case syntax.Index(name, axes):
                 pass
             case _:
-                raise self.error(f"needs a tensor, and {_shown(tree)} is none; reduce tensors one by one")
+                raise self.error(f"needs a tensor, and {shown(tree)} is none; reduce tensors one by one")
         tensor = self.tensor(name)
         if self.tensors is None or axes is None:
             rank = len(tensor.shape)
@@ -306,7 +307,7 @@ class _Resolver:
         pure: set[str] = set()
         for name in order:
             value = quantities[name].value
-            if all(r.tensor.space == "inputs" for r in regions(value)) and _quantity_refs(value) <= pure:
+            if all(r.tensor.space == "inputs" for r in regions(value)) and quantity_refs(value) <= pure:
                 pure.add(name)
         return pure
 
@@ -321,7 +322,7 @@ class _Resolver:
             case Compare(_, left, right):
                 sides = (left, right)
                 return all(r.tensor.space == "inputs" for s in sides for r in regions(s)) and all(
-                    _quantity_refs(s) <= pure for s in sides
+                    quantity_refs(s) <= pure for s in sides
                 )
 
     def error(self, message: str) -> LogicError:
@@ -330,85 +331,6 @@ class _Resolver:
 
 def _with_purity(quantity: NamedQuantity, pure: bool) -> NamedQuantity:
     return NamedQuantity(quantity.name, quantity.value, quantity.text, quantity.unit, quantity.requirements, pure)
-
-
-def _quantity_refs(value: Numeric) -> set[str]:
-    match value:
-        case QuantityRef(name):
-            return {name}
-        case Arithmetic(_, left, right):
-            return _quantity_refs(left) | _quantity_refs(right)
-        case Minus(operand) | Count(_, _, operand, _):
-            return _quantity_refs(operand)
-    return set()
-
-
-def _decision_refs(condition: Condition) -> set[str]:
-    return {c.name for c in _nested(condition) if isinstance(c, DecisionRef)}
-
-
-def _nested(condition: Condition) -> list[Condition]:
-    """The condition and everything below it."""
-    match condition:
-        case And(operands) | Or(operands) | AtLeast(_, operands):
-            return [condition, *(n for o in operands for n in _nested(o))]
-        case Not(operand):
-            return [condition, *_nested(operand)]
-    return [condition]
-
-
-def _occurrences(condition: Condition) -> int:
-    """Atomic conditions, those inside an at_least not counted (it is one)."""
-    match condition:
-        case And(operands) | Or(operands):
-            return sum(_occurrences(o) for o in operands)
-        case Not(operand):
-            return _occurrences(operand)
-    return 1
-
-
-def _ordered(names: Iterable[str], refs: Callable[[str], set[str]], section: str) -> list[str]:
-    """Names so that each comes after what it reads, else in their own order. ``LogicError`` for a cycle."""
-    done: list[str] = []
-    open_: list[str] = []
-
-    def visit(name: str) -> None:
-        if name in done:
-            return
-        if name in open_:
-            circle = " -> ".join([*open_[open_.index(name) :], name])
-            raise LogicError((section, name), f"is defined by itself: {circle}")
-        open_.append(name)
-        for needed in sorted(refs(name)):
-            visit(needed)
-        open_.pop()
-        done.append(name)
-
-    for name in names:
-        visit(name)
-    return done
-
-
-def _shown(tree: syntax.Tree) -> str:
-    match tree:
-        case syntax.Number(text):
-            return text
-        case syntax.Name():
-            return str(tree)
-        case syntax.Index(name):
-            return f"{name}[...]"
-        case syntax.Call(function):
-            return f"{function}(...)"
-        case syntax.Comparison(sign):
-            return f"'... {sign} ...'"
-        case syntax.Binary(sign):
-            return f"'... {sign} ...'"
-        case syntax.Negative():
-            return "'- ...'"
-        case syntax.Negation():
-            return "'not ...'"
-        case syntax.Junction(word):
-            return f"'... {word} ...'"
 
 
 def tensors_of(module: Module) -> tuple[list[Tensor], list[Tensor]]:

@@ -18,12 +18,13 @@ from evidence.verifier.errors import VerificationFailed
 if TYPE_CHECKING:
     from fhir_registry.mapping.facts import ReleaseFacts
     from fhir_registry.pipeline import Registered
+    from fhir_registry.server.serve import Serving
     from fhir_registry.store.sqlite import SqliteStore
 
 FOLDER = "registry"
 
 
-def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path | None) -> None:
+def serve(host: str, port: int, folder: Path | None, serving: Serving) -> None:
     """Serve until interrupted."""
     from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
@@ -35,17 +36,24 @@ def serve(host: str, port: int, folder: Path | None, base: str, trust_root: Path
             f"{host}:{port} cannot be served ({error.strerror}); choose another --host or --port"
         ) from None
     with listener:
-        shown = f"http://{host}:{listener.getsockname()[1]}/fhir"
-        registry = open_registry(_folder(folder), version=version("cuvil"), base=base, trust_root=trust_root)
+        scheme = "http" if serving.tls is None else "https"
+        shown = f"{scheme}://{host}:{listener.getsockname()[1]}/fhir"
+        registry = open_registry(_folder(folder), serving, version=version("cuvil"))
         try:
-            run(registry, listener, lambda: _ready(base or shown), proxied=bool(base))
+            run(registry, listener, lambda: _ready(serving.base or shown, serving.private))
         finally:
             registry.close()
 
 
-def _ready(base: str) -> None:
+def _ready(base: str, private: bool) -> None:
     print(f"{base}/metadata", flush=True)
-    print("serving; reads are open, writes need a builder's token; end with Ctrl-C", file=sys.stderr, flush=True)
+    reads = "reads need a token or certificate" if private else "reads are open"
+    print(
+        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, writes need a builder's; "
+        "end with Ctrl-C",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def register(release: Path, folder: Path | None, trust_root: Path | None, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.options import Json, TrustRoot
 
 Data = Annotated[
@@ -35,11 +36,34 @@ def serve(
         str, typer.Option(metavar="URL", help="The address of /fhir as clients see it, behind a proxy.")
     ] = "",
     trust_root: TrustRoot = None,
+    private: Annotated[bool, typer.Option("--private", help="Reads too need a token or a client certificate.")] = False,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="Serve HTTPS with this certificate and its chain.", show_default=False),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its private key.", show_default=False)] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="Authorities of clients that may show a certificate.", show_default=False),
+    ] = None,
+    read_rate: Annotated[
+        float, typer.Option(metavar="N", min=0, help="Reads a second of one client; 0 is no limit.")
+    ] = 1000.0,
+    write_rate: Annotated[
+        float, typer.Option(metavar="N", min=0, help="Writes a second of one client; 0 is no limit.")
+    ] = 100.0,
+    at_once: Annotated[int, typer.Option(metavar="N", min=1, help="Requests being answered at once.")] = 256,
 ) -> None:
     """Serve the registry as FHIR R5 until interrupted."""
     from cuvil_assets.cli import registry as command
+    from fhir_registry.server.serve import Serving
+    from fhir_registry.server.tls import TlsFiles
 
-    command.serve(host, port, data, base.rstrip("/"), trust_root)
+    if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
+        raise UsageError("--tls-cert and --tls-key belong together, and --client-ca needs them; give all of them")
+    tls = TlsFiles(tls_cert, tls_key, client_ca) if tls_cert is not None and tls_key is not None else None
+    serving = Serving(base.rstrip("/"), trust_root, private, read_rate, write_rate, at_once, tls)
+    command.serve(host, port, data, serving)
 
 
 def register(

@@ -36,6 +36,7 @@ def proof_page(proof: bytes, title: str = "") -> bytes:
     words = json.dumps(json.loads(_part("words.json")), ensure_ascii=False, separators=(",", ":"))
     page = _part("template.html")
     for mark, text in (
+        ("@STYLE@", _part("style.css")),
         ("@TITLE@", html.escape(name)),
         ("@WORDS@", _embedded(words)),
         ("@SCRIPT@", "\n".join(_part(script) for script in SCRIPTS)),

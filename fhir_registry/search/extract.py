@@ -11,8 +11,8 @@ from typing import Any
 
 from fhir_registry.definitions.types import SearchParameter
 from fhir_registry.search.parameters import parameters_of
-from fhir_registry.validation.invariants import compiled
 from fhir_registry.validation.moments import interval
+from fhir_registry.validation.paths import evaluate
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,8 @@ def values_of(resource: dict[str, Any], code: str, parameter: SearchParameter) -
         return [resource["id"]] if "id" in resource else []
     if code == "_lastUpdated":
         return [text] if (text := resource.get("meta", {}).get("lastUpdated")) else []
-    path = compiled(parameter.expression)
-    if path is None:
-        return []
-    try:
-        return list(path(resource, {"resource": resource, "rootResource": resource}))
-    except Exception:  # an expression over elements this resource has in another form: nothing to find
-        return []
+    # None: an expression over elements this resource has in another form, so there is nothing to find.
+    return evaluate(parameter.expression, resource, {"resource": resource, "rootResource": resource}) or []
 
 
 def _rows(code: str, parameter: SearchParameter, value: Any) -> Iterator[Row]:

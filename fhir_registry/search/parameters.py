@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from fhir_registry.definitions.conformance import generated
 from fhir_registry.definitions.types import SearchParameter, r5
 
 SERVED: Final = (
     "Binary",
     "CodeSystem",
+    "ConceptMap",
     "Device",
     "DeviceDefinition",
     "DocumentReference",
     "NamingSystem",
+    "OperationDefinition",
     "Organization",
     "Provenance",
     "SearchParameter",
@@ -27,45 +31,35 @@ SERVED: Final = (
 BASE: Final = "https://cuvil.org/fhir"
 """Canonical base of the registry's own definitions: a name, not an address somebody must serve."""
 
-_STATUS = "http://hl7.org/fhir/StructureDefinition/artifact-status"
-_OWN: Final = (
-    SearchParameter(
-        "model-purpose",
-        f"{BASE}/SearchParameter/model-purpose",
-        "string",
-        frozenset({"DeviceDefinition"}),
-        "DeviceDefinition.guideline.intendedUse | DeviceDefinition.description",
-        frozenset(),
-    ),
-    SearchParameter(
-        "input-profile",
-        f"{BASE}/SearchParameter/input-profile",
-        "string",
-        frozenset({"DeviceDefinition"}),
-        f"DeviceDefinition.property.where(type.coding.where(system = '{BASE}/CodeSystem/model-property' and "
-        "code = 'inputProfile').exists()).value.ofType(string)",
-        frozenset(),
-    ),
-    SearchParameter(
-        "artifact-status",
-        f"{BASE}/SearchParameter/artifact-status",
-        "token",
-        frozenset({"DeviceDefinition"}),
-        f"DeviceDefinition.modifierExtension.where(url = '{_STATUS}').value.ofType(code)",
-        frozenset(),
-    ),
-)
 _COMMON = frozenset({"Resource", "DomainResource"})
 # Of the general parameters those that mean something here; _text, _content, _query, _list need engines of their own.
 _GENERAL = frozenset({"_id", "_lastUpdated", "_profile", "_security", "_source", "_tag"})
+
+
+@lru_cache(maxsize=1)
+def own_parameters() -> tuple[SearchParameter, ...]:
+    """The registry's own, from the very resources it serves."""
+    return tuple(
+        SearchParameter(
+            item["code"],
+            item["url"],
+            item["type"],
+            frozenset(item["base"]),
+            item["expression"],
+            frozenset(item.get("target", ())),
+        )
+        for item in generated().values()
+        if item["resourceType"] == "SearchParameter"
+    )
 
 
 @lru_cache(maxsize=64)
 def parameters_of(kind: str) -> dict[str, SearchParameter]:
     """Parameters of the resource type ``kind`` by code; composite and special ones are not served."""
     found: dict[str, SearchParameter] = {}
-    for item in (*r5().search_parameters, *_OWN):
+    for item in (*r5().search_parameters, *own_parameters()):
         general = bool(item.base & _COMMON) and item.code in _GENERAL
         if (kind in item.base or general) and item.type not in ("composite", "special"):
-            found[item.code] = item
+            # "Resource.meta" finds nothing in a DeviceDefinition: the path engine knows no inheritance.
+            found[item.code] = replace(item, expression=item.expression.removeprefix("Resource.")) if general else item
     return found

@@ -1,15 +1,17 @@
-"""The FHIR interface as an ASGI application: routes, errors, limits."""
+"""The FHIR interface as an ASGI application: routes, errors, limits; what is not below /fhir is a page for people."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from fhir_registry.json_text import write_json
+from fhir_registry.pages.site import Pages
 from fhir_registry.search.parameters import SERVED
 from fhir_registry.server.capability import capability_statement
 from fhir_registry.server.http import (
@@ -26,14 +28,15 @@ from fhir_registry.server.http import (
     send_response,
 )
 from fhir_registry.server.operations import model_resource, verify
-from fhir_registry.server.service import InvalidResourceError, Service
+from fhir_registry.server.service import READ_ONLY, InvalidResourceError, Service
 from fhir_registry.server.transaction import process
+from fhir_registry.server.validate import validate_operation
 from fhir_registry.store.base import StoreUnavailableError
 
 LOG: Final = logging.getLogger("cuvil.registry")
 Recorder = Callable[[Request, Response], Awaitable[None]]
 """Told of every request and its answer before the answer is sent: the audit trail."""
-Admission = Callable[[Request], Request]
+Admission = Callable[[Request], Awaitable[Request]]
 """Says who asks, or raises ``HttpError`` 401, 403 or 429: the seam for identities."""
 RETRY: Final = {"Retry-After": "1"}
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
@@ -53,7 +56,7 @@ class FhirApp:
         version: str,
         base: str = "",
         trust_root: Path | None = None,
-        admit: Admission = lambda request: request,
+        admit: Admission | None = None,
         record: Recorder | None = None,
     ) -> None:
         self.service = service
@@ -62,6 +65,7 @@ class FhirApp:
         self.trust_root = trust_root
         self.admit = admit
         self.record = record
+        self.pages = Pages(service.store, trust_root)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = Incoming(receive)
@@ -83,32 +87,43 @@ class FhirApp:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         # The path as it was sent: decoded once, after it was split, so that %2F is no slash and %25 no second escape.
         raw = bytes(scope.get("raw_path") or str(scope["path"]).encode()).decode("latin-1")
-        path = raw.removeprefix(scope.get("root_path", "")).removeprefix("/fhir").strip("/")
+        address = raw.removeprefix(scope.get("root_path", ""))
+        for_people = address != "/fhir" and not address.startswith("/fhir/")
+        path = address.removeprefix("" if for_people else "/fhir").strip("/")
         base = self.base or f"{scope.get('scheme', 'http')}://{headers.get('host', 'localhost')}/fhir"
         client = str((scope.get("client") or ("",))[0])
         query = bytes(scope.get("query_string", b"")).decode("latin-1")
-        request = Request(scope["method"], path, query, headers, b"", base, client)
+        chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ("",))
+        request = Request(scope["method"], path, query, headers, b"", base, client, certificate=chain[0])
         try:
-            request = self.admit(request)
+            if self.admit is not None:
+                request = await self.admit(request)
+            if for_people:
+                return await asyncio.to_thread(self.pages.answer, request)
             check_accept(request)
             if request.method in _WITH_BODY:
-                body = await read_body(receive, headers)
-                request = Request(request.method, path, query, headers, body, base, client, request.who)
+                request = replace(request, body=await read_body(receive, headers))
             return request, await self._route(request)
         except HttpError as error:
-            return request, error.response()
+            return request, self._fault(request, error, for_people)
         except InvalidResourceError as error:
             return request, outcome_response(422, error.issues)
         except ValueError as error:
             # parse_qsl counts fields; everything else that is wrong with an address was named before.
-            return request, HttpError(400, "invalid", f"the request cannot be read: {error}").response()
+            wrong = HttpError(400, "invalid", f"the request cannot be read: {error}")
+            return request, self._fault(request, wrong, for_people)
         except StoreUnavailableError as error:
             LOG.warning("%s /%s: %s", request.method, request.path, error)
-            return request, HttpError(503, "transient", f"{error}; try again later", RETRY).response()
+            return request, self._fault(
+                request, HttpError(503, "transient", f"{error}; try again later", RETRY), for_people
+            )
         except Exception:
             LOG.exception("%s /%s", request.method, request.path)
             text = "the server failed on this request; its log has the reason"
-            return request, HttpError(500, "exception", text).response()
+            return request, self._fault(request, HttpError(500, "exception", text), for_people)
+
+    def _fault(self, request: Request, error: HttpError, for_people: bool) -> Response:
+        return self.pages.fault(request, error) if for_people else error.response()
 
     async def _route(self, request: Request) -> Response:
         parts, method = request.parts, "GET" if request.method == "HEAD" else request.method
@@ -120,7 +135,7 @@ class FhirApp:
             case ("GET", ["_history"]):
                 return self.service.history(request, "", "")
             case ("POST", ["$validate"]):
-                return self.service.validate("", request.body)
+                return await self._validate(request, "", "")
         if not parts:
             raise HttpError(404, "not-found", "a resource type belongs in the address; see metadata")
         kind = parts[0]
@@ -140,7 +155,9 @@ class FhirApp:
             case ("PUT", []):
                 return await service.conditional_update(request, kind)
             case ("POST", ["$validate"]):
-                return service.validate(kind, request.body)
+                return await self._validate(request, kind, "")
+            case ("GET" | "POST", [identifier, "$validate"]):
+                return await self._validate(request, kind, identifier)
             case ("GET", ["_history"]):
                 return service.history(request, kind, "")
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
@@ -162,6 +179,10 @@ class FhirApp:
         raise HttpError(
             405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
         )
+
+    async def _validate(self, request: Request, kind: str, identifier: str) -> Response:
+        # in a thread: what people send here may be large, and nothing else should wait for it
+        return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
 
     def capability(self, base: str) -> dict[str, Any]:
         return capability_statement(base, self.version, RELEASED)

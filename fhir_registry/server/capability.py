@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from fhir_registry.definitions.conformance import generated
 from fhir_registry.search.parameters import BASE, SERVED, parameters_of
 from fhir_registry.server.service import READ_ONLY
 
 _READS: Final = ("read", "vread", "history-instance", "history-type", "search-type")
 _WRITES: Final = ("create", "update", "patch", "delete")
+
+
+_VALIDATE: Final = {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
 
 
 def capability_statement(base: str, version: str, date: str) -> dict[str, Any]:
@@ -31,11 +35,7 @@ def capability_statement(base: str, version: str, date: str) -> dict[str, Any]:
                 "mode": "server",
                 "resource": [_resource(kind) for kind in SERVED],
                 "interaction": [{"code": "transaction"}, {"code": "batch"}, {"code": "history-system"}],
-                "operation": [
-                    {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"},
-                    {"name": "verify", "definition": f"{BASE}/OperationDefinition/verify"},
-                    {"name": "model-resource", "definition": f"{BASE}/OperationDefinition/model-resource"},
-                ],
+                "operation": [_VALIDATE],
             }
         ],
     }
@@ -60,4 +60,10 @@ def _resource(kind: str) -> dict[str, Any]:
     }
     if references:
         found["searchInclude"] = [f"{kind}:{code}" for code in references]
+    own = generated().values()
+    profiles = [p["url"] for p in own if p["resourceType"] == "StructureDefinition" and p["type"] == kind]
+    if profiles:
+        found["supportedProfile"] = profiles
+    operations = [p for p in own if p["resourceType"] == "OperationDefinition" and kind in p["resource"]]
+    found["operation"] = [_VALIDATE, *({"name": p["code"], "definition": p["url"]} for p in operations)]
     return found

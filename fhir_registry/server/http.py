@@ -20,13 +20,17 @@ MOST_DRAINED: Final = 128 << 20
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _READS: Final = ("application/fhir+json", "application/json", "text/json", "*/*", "application/*", "json")
 _BODIES: Final = ("application/fhir+json", "application/json", "text/json", "application/json-patch+json")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request: ``path`` below the FHIR base, without slashes at its ends; header names in lower case."""
+    """One request: ``path`` below the FHIR base, without slashes at its ends; header names in lower case.
+
+    ``certificate``: the client's in PEM, where the TLS layer has one and trusts it.
+    """
 
     method: str
     path: str
@@ -36,6 +40,7 @@ class Request:
     base: str
     client: str = ""
     who: str = ""
+    certificate: str = ""
 
     # Kept in the instance by hand: cached_property takes a lock in Python 3.11, for each request.
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -15,6 +16,9 @@ from fhir_registry.validation.issues import one_outcome
 HEAD_SECONDS: Final = 20.0
 """How long the head of a request may take."""
 LARGEST_HEAD: Final = 64 << 10
+SEND_SECONDS: Final = 60.0
+"""How long a client may leave an answer lying that is larger than the buffers."""
+MOST_CONNECTIONS: Final = 1000
 
 
 class FhirProtocol(HttpToolsProtocol):
@@ -24,12 +28,23 @@ class FhirProtocol(HttpToolsProtocol):
     _in_head = True
     _head_bytes = 0
 
+    _unsent: asyncio.TimerHandle | None = None
+    _certificate = ""
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._limit_time()
+        secured = transport.get_extra_info("ssl_object")
+        shown = secured.getpeercert(True) if secured is not None else None
+        if shown:
+            self._certificate = ssl.DER_cert_to_PEM_cert(shown)
+        if len(self.connections) > MOST_CONNECTIONS:
+            text = f"{MOST_CONNECTIONS} connections are open; try again later"
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "throttled", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._in_time()
+        self._sent()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -44,11 +59,34 @@ class FhirProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._limit_time()
         super().on_message_begin()
+        if self._certificate:
+            # As the extension TLS of ASGI has it: what the TLS layer has verified, in PEM.
+            self.scope["extensions"] = {"tls": {"client_cert_chain": [self._certificate]}}
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._in_time()
         super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unsent is None:
+            self._unsent = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._sent()
+        super().resume_writing()
+
+    def _sent(self) -> None:
+        if self._unsent is not None:
+            self._unsent.cancel()
+            self._unsent = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # the client asks nothing more and takes nothing
+        else:
+            super().timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
         """``msg`` is uvicorn's own sentence."""

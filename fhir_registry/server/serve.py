@@ -14,16 +14,39 @@ from typing import Any
 
 from fhir_registry.audit.events import audit_event
 from fhir_registry.audit.outbox import Outbox
+from fhir_registry.seed import seed
 from fhir_registry.server.access import Access
 from fhir_registry.server.app import FhirApp
-from fhir_registry.server.http import Request, Response
+from fhir_registry.server.http import App, Request, Response
+from fhir_registry.server.limits import Limited, Rates
 from fhir_registry.server.service import Service
+from fhir_registry.server.tls import TlsFiles, server_context
+from fhir_registry.server.used import UsedTokens
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
 from fhir_registry.store.sqlite import SqliteStore
 
 DATABASE = "registry.sqlite"
 AUDIT = "audit.sqlite"
+TOKENS = "tokens.sqlite"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a registry is served. ``base``: the address of ``/fhir`` as clients see it; from the request if empty.
+
+    ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are for those
+    who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit. ``at_once``:
+    requests being answered.
+    """
+
+    base: str = ""
+    trust_root: Path | None = None
+    private: bool = False
+    read_rate: float = 1000.0
+    write_rate: float = 100.0
+    at_once: int = 256
+    tls: TlsFiles | None = None
 
 
 @dataclass
@@ -33,28 +56,40 @@ class Registry:
     store: SqliteStore
     writer: GroupCommit[Sequence[Write], list[Written]]
     outbox: Outbox
-    app: FhirApp
+    used: UsedTokens
+    app: App
+    serving: Serving
 
     def close(self) -> None:
         self.writer.close()
         self.outbox.close()
+        self.used.close()
         self.store.close()
 
 
-def open_registry(folder: Path, *, version: str, base: str = "", trust_root: Path | None = None) -> Registry:
+def open_registry(folder: Path, serving: Serving, *, version: str) -> Registry:
     """Open the registry in ``folder``, which is made when missing."""
     store = SqliteStore(folder / DATABASE)
+    seed(store)
     writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
     outbox = Outbox(folder / AUDIT)
 
     async def record(request: Request, response: Response) -> None:
         await outbox.appended(audit_event(request, response, "Cuvil registry"))
 
-    access = Access(trust_root)
+    # An address may be that of many people, a name is one: each has buckets of its own.
+    addresses, names = (Rates(serving.read_rate, serving.write_rate) for _ in range(2))
+    used = UsedTokens(folder / TOKENS)
+    access = Access(serving.trust_root, used, private=serving.private, rates=names)
     app = FhirApp(
-        Service(store, writer), version=version, base=base, trust_root=trust_root, admit=access.admit, record=record
+        Service(store, writer),
+        version=version,
+        base=serving.base,
+        trust_root=serving.trust_root,
+        admit=access.admit,
+        record=record,
     )
-    return Registry(store, writer, outbox, app)
+    return Registry(store, writer, outbox, used, Limited(app, addresses, serving.at_once), serving)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -72,12 +107,14 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None], proxied: bool = False) -> None:
+def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn
 
     from fhir_registry.server.protocol import FhirProtocol
 
+    tls = registry.serving.tls
+    context = server_context(tls) if tls is not None else None
     config = uvicorn.Config(
         registry.app,
         http=FhirProtocol,
@@ -86,8 +123,8 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
         lifespan="off",
         server_header=False,
         # X-Forwarded-For names the client only where a proxy stands in front, which --base says.
-        proxy_headers=proxied,
-        limit_concurrency=1000,
+        proxy_headers=bool(registry.serving.base),
+        ssl_context_factory=None if context is None else lambda config, default: context,
         timeout_graceful_shutdown=10,
     )
     server = uvicorn.Server(config)

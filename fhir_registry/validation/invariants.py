@@ -1,22 +1,25 @@
 """The invariants of the definitions: the common ones in Python, all others by their own FHIRPath expression.
 
-fhirpathpy evaluates; what it cannot parse or evaluate is not checked, and tests name those. Written by hand are the
-rules that stand on every element or resource (a path engine would spend most of its time on them) and those it lacks
-functions for.
+What ``paths`` cannot parse or evaluate is not checked, and tests name those. Written by hand are the rules that stand
+on every element or resource (a path engine would spend most of its time on them) and those it lacks functions for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from fhir_registry.definitions.types import Constraint, Element
+from fhir_registry.definitions.types import Constraint
+from fhir_registry.validation.definition_rules import (
+    binding_of_coded,
+    binding_on_codeable_reference,
+    targets_on_codeable_reference,
+)
 from fhir_registry.validation.issues import Issue
+from fhir_registry.validation.paths import evaluate
 
-Path = Callable[..., list[Any]]
 XHTML: Final = "{http://www.w3.org/1999/xhtml}"
 # FHIR R5, narrative.html: a subset of HTML 4 chapters 7 to 11 and 15, without anything that acts or loads.
 _TAGS: Final = frozenset(
@@ -33,16 +36,18 @@ _ATTRIBUTES: Final = frozenset(
         "width"
     ).split()
 )
-_LOCAL: Final = re.compile(r"#|https?:|mailto:|data:image/|[^:]*$", re.IGNORECASE)
+_LOCAL: Final = re.compile(r"#|https?:|mailto:|tel:|data:image/|[^:]*$", re.IGNORECASE)
 NARRATIVE_LIMIT: Final = 1 << 20
 
 
-def check_invariants(value: Any, element: Element, place: str, root: Any, resource: Any) -> Iterator[Issue]:
-    """Constraints of ``element`` that ``value`` breaks. ``root``: %rootResource; ``resource``: value, if it is one."""
-    for rule in element.constraints:
+def check_invariants(
+    value: Any, constraints: Iterable[Constraint], place: str, root: Any, resource: Any
+) -> Iterator[Issue]:
+    """Those of ``constraints`` that ``value`` breaks. ``root``: %rootResource; ``resource``: value, if it is one."""
+    for rule in constraints:
         holds: bool | None
-        if rule.key in _BY_HAND:
-            holds = _BY_HAND[rule.key](value, root)
+        if rule.key in BY_HAND:
+            holds = BY_HAND[rule.key](value, root)
         else:
             holds = _evaluate(rule, value, root, resource if resource is not None else root)
         if holds is False:
@@ -52,30 +57,12 @@ def check_invariants(value: Any, element: Element, place: str, root: Any, resour
 
 def _evaluate(rule: Constraint, value: Any, root: Any, resource: Any) -> bool | None:
     """Whether the rule holds; ``None`` when the engine cannot tell."""
-    path = compiled(rule.expression)
-    if path is None:
-        return None
-    try:
-        found = path(value, {"resource": resource, "rootResource": root})
-    except Exception:  # whatever a path engine raises on a construct it lacks
+    found = evaluate(rule.expression, value, {"resource": resource, "rootResource": root})
+    if found is None:
         return None
     if len(found) == 1 and isinstance(found[0], bool):
         return found[0]
     return True if found else None
-
-
-@lru_cache(maxsize=4096)
-def compiled(expression: str) -> Path | None:
-    """The expression as a function of a value and a context; ``None`` when it cannot be parsed."""
-    from fhirpathpy import compile as compile_path
-    from fhirpathpy.models import models
-
-    try:
-        # trace() prints in this engine, and says nothing that is needed here.
-        found: Path = compile_path(re.sub(r"\.trace\('[^']*'\)", "", expression), models["r5"])
-    except Exception:  # a parser of another project: any error means the same here
-        return None
-    return found
 
 
 def _has_content(value: Any, root: Any) -> bool:
@@ -194,7 +181,7 @@ def _narrative_says_something(value: Any, root: Any) -> bool:
     return bool("".join(top.itertext()).strip()) or any(str(n.tag).endswith("}img") for n in top.iter())
 
 
-_BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
+BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
     "ele-1": _has_content,
     "ext-1": _one_of_value_and_extensions,
     "dom-2": _no_nested,
@@ -202,7 +189,10 @@ _BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
     "dom-4": _no_version,
     "dom-5": _no_security,
     "dom-6": _passes,
+    "eld-11": binding_of_coded,
     "per-1": _period_ordered,
+    "sdf-24": targets_on_codeable_reference,
+    "sdf-25": binding_on_codeable_reference,
     "txt-1": _narrative,
     "txt-2": _narrative_says_something,
 }

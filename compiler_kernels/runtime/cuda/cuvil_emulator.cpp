@@ -197,7 +197,7 @@ void *prepared_stack(unsigned char *bottom)
     memcpy(bottom, &CANARY, sizeof CANARY);
     unsigned char *top = bottom + STACK_BYTES;
 #if defined(__x86_64__)
-    void **sp = (void **)(top - 16); /* as after a call: the stack pointer plus 8 is a multiple of 16 */
+    void **sp = (void **)(top - 8); /* as after a call: the stack pointer plus 8 is a multiple of 16 */
     *--sp = (void *)body;
     for (int k = 0; k < 6; k++) *--sp = nullptr;
     return sp;

@@ -44,8 +44,25 @@ class Problem:
         return Reading(self.depth, self.left.steps[-2], self.left.steps[-1], self.right.steps[-2], self.right_panel)
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A product and what follows it: ``chain`` after the result ``root``; ``first`` are templates on an accumulator
+    ``{a}`` that make the root's result of the sum."""
+
+    problem: Problem
+    chain: PlainChain
+    root: str
+    first: list[str]
+
+
 def product(function: Graph, isa: Isa, name: str) -> Kernel | None:
     """The kernel of a statement whose root is a product on plain values; ``None`` for anything else."""
+    found = product_statement(function, Vec(isa))
+    return _emit(function, name, isa, found.problem, found.chain, found.root, found.first) if found else None
+
+
+def product_statement(function: Graph, vec: Vec) -> Statement | None:
+    """What a function with a product on plain values computes; ``None`` for anything else."""
     found = [i for i, op in enumerate(function.ops) if op.kind in PRODUCTS]
     if len(found) != 1 or any(op.kind not in MOVES for op in function.ops[: found[0]]):
         return None
@@ -59,7 +76,6 @@ def product(function: Graph, isa: Isa, name: str) -> Kernel | None:
     problem = _problem(function, root, moves)
     if problem is None:
         return None
-    vec = Vec(isa)
     sum_name, ops = root.result, list(elementwise)
     c = root.operands[2] if len(root.operands) > 2 else ""
     first = scaled(vec, root.float_("alpha")) if root.kind == "gemm" else []
@@ -75,7 +91,7 @@ def product(function: Graph, isa: Isa, name: str) -> Kernel | None:
         return None
     for key, operand in chain.operands.items():
         chain.operands[key] = replace(operand, view=_promoted(operand.view, root, function, dims))
-    return _emit(function, name, isa, _merged(problem, chain), chain, sum_name, first)
+    return Statement(_merged(problem, chain), chain, sum_name, first)
 
 
 def _promoted(view: View, root: Op, function: Graph, dims: tuple[int, ...]) -> View:

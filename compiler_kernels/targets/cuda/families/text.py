@@ -1,0 +1,79 @@
+"""Text every CUDA kernel of these families shares: signature, place of a block, elementwise chains on one element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from compiler_kernels.ir.graph import Graph
+from compiler_kernels.ir.text import format_op
+from compiler_kernels.passes.fuse import ELEMENTWISE_TYPED
+from compiler_kernels.targets.c.writer import Code, linear
+from compiler_kernels.targets.isa import SCALAR
+from compiler_kernels.targets.vector.vec import Vec
+
+ONE: Final = Vec(SCALAR)
+"""The vector layer of one lane: every operation is one explicitly rounded intrinsic on the device."""
+
+
+def computes_floats(function: Graph) -> bool:
+    """Whether every value is binary32 and every size a number, and no operation has scalar code only."""
+    return not any(
+        t.dtype != "float32" or not t.is_static or t.count == 0 for t in function.types().values()
+    ) and not any(op.kind in ELEMENTWISE_TYPED for op in function.ops)
+
+
+@contextmanager
+def kernel_text(function: Graph, name: str, threads: int, suffix: str = "") -> Iterator[Code]:
+    """Code of ``name``: the statements as a comment, the signature, and the wait for the launch before. Parameters are
+    ``p0<suffix>``... and ``y<suffix>``."""
+    code = Code()
+    for op in function.ops:
+        code.add(*(f"/* {line.strip().replace('*/', '* /')} */" for line in format_op(op)))
+    params = "".join(f"const float *{v.id}{suffix}, " for v in function.inputs)
+    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}({params}float *y{suffix})'
+    with code.block(head):
+        yield code
+
+
+def text_of(code: Code) -> str:
+    return "\n".join(code.lines) + "\n"
+
+
+def split(code: Code, index: str, sizes: Sequence[int], names: Sequence[str]) -> None:
+    """Declare ``names``, the coordinates of ``index`` in a row-major grid of ``sizes``."""
+    below = 1
+    for size in sizes:
+        below *= size
+    for position, (size, name) in enumerate(zip(sizes, names, strict=True)):
+        below //= size
+        if size == 1:
+            code.add(f"const int {name} = 0;", f"(void){name};")
+            continue
+        part = f"{index} / {below}" if below > 1 else index
+        code.add(f"const int {name} = {part}{f' % {size}' if any(s > 1 for s in sizes[:position]) else ''};")
+
+
+def sum_tree(code: Code, values: Sequence[str], result: str, radix: int = 8) -> None:
+    """``const float result``: nodes of 8 of the expressions ``values``, each read once (docs/arithmetic.md, 3.3)."""
+    level, number = list(values), 0
+    while len(level) > 1:
+        above: list[str] = []
+        for first in range(0, len(level), radix):
+            part = level[first : first + radix]
+            if len(part) == 1:
+                above.append(part[0])
+                continue
+            node = f"{result}_n{number}"
+            number += 1
+            code.add(f"float {node} = {ONE.add(part[0], part[1])};")
+            code.add(*(f"{node} = {ONE.add(node, v)};" for v in part[2:]))
+            above.append(node)
+        level = above
+    code.add(f"const float {result} = {level[0] if level else '0.0f'};")
+
+
+def address(pointer: str, terms: Sequence[tuple[str, int]], offset: int = 0) -> str:
+    """``pointer + a * 3 + 7``."""
+    return linear([(pointer, 1), *terms], offset)

@@ -1,0 +1,166 @@
+"""GPU kernels beside convolution, emulated: every bit of every launch against the scalar section's kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import emulation
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@dataclass
+class Builder:
+    """One ONNX model of several independent parts, so that a test compiles once."""
+
+    seed: int = 0
+    nodes: list = field(default_factory=list)
+    inputs: list = field(default_factory=list)
+    outputs: list = field(default_factory=list)
+    constants: list = field(default_factory=list)
+
+    def fresh(self) -> str:
+        return f"v{len(self.nodes) + len(self.inputs) + len(self.constants)}"
+
+    def input(self, *shape: int) -> str:
+        name = self.fresh()
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        return name
+
+    def constant(self, *shape: int, dtype=np.float32, values=None) -> str:
+        name = self.fresh()
+        if values is None:
+            values = np.random.default_rng([self.seed, len(self.constants)]).standard_normal(shape)
+        self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
+        return name
+
+    def op(self, kind: str, *operands: str, outputs: int = 1, **attributes) -> str:
+        name = self.fresh()
+        names = [name, *(f"{name}_{n}" for n in range(1, outputs))]
+        self.nodes.append(helper.make_node(kind, operands, names, **attributes))
+        return name
+
+    def output(self, name: str) -> None:
+        self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+
+    def check(self, expected: set[str] | None = None) -> None:
+        """Every launch; ``expected``: kinds that must not be left to the scalar kernels."""
+        graph = helper.make_graph(self.nodes, "g", self.inputs, self.outputs, self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        own = emulation.check_model(model.SerializeToString())
+        for kind in expected or ():
+            assert any(kind in name for name in own), (kind, own)
+
+
+@SOME
+@given(rows=st.integers(1, 37), depth=st.sampled_from([1, 7, 16, 64, 65, 130, 197]), columns=st.integers(1, 50))
+def test_products(rows, depth, columns):
+    b = Builder(rows * 1000 + depth)
+    x = b.input(2, rows, depth)
+    product = b.op("MatMul", x, b.constant(depth, columns))
+    biased = b.op("Add", product, b.constant(columns))
+    b.output(b.op("Mul", b.op("Erf", biased), biased))
+    right = b.input(2, depth, columns)
+    b.output(b.op("Relu", b.op("MatMul", x, right)))
+    turned = b.op("Transpose", b.input(2, depth, rows), perm=[0, 2, 1])
+    b.output(b.op("Transpose", b.op("MatMul", turned, right), perm=[1, 0, 2]))
+    flat = b.input(rows, depth)
+    b.output(b.op("Gemm", flat, b.constant(columns, depth), b.constant(columns), transB=1))
+    b.output(
+        b.op(
+            "Gemm", b.input(depth, rows), b.constant(depth, columns), b.constant(rows, 1), transA=1, alpha=0.3, beta=1.7
+        )
+    )
+    b.output(b.op("MatMul", b.input(depth), b.constant(depth, columns)))
+    b.check({"matmul", "gemm"})
+
+
+@pytest.mark.parametrize(("rows", "depth"), [(1, 3000), (9, 1200), (3, 700)])
+def test_products_of_many_leaves(rows, depth):
+    b = Builder(depth)
+    b.output(b.op("Gemm", b.input(rows, depth), b.constant(20, depth), b.constant(20), transB=1))
+    b.check({"gemm"})
+
+
+@SOME
+@given(rows=st.integers(1, 20), size=st.sampled_from([1, 5, 16, 33, 197, 1024]))
+def test_rows(rows, size):
+    b = Builder(size)
+    b.output(b.op("Softmax", b.input(rows, size), axis=-1))
+    b.output(b.op("LogSoftmax", b.input(2, rows, size), axis=-1))
+    b.output(b.op("LayerNormalization", b.input(rows, size), b.constant(size), b.constant(size), axis=-1))
+    b.output(b.op("LayerNormalization", b.input(rows, size), b.constant(size), axis=-1))
+    for kind in ("ReduceMean", "ReduceMax", "ReduceMin"):
+        b.output(b.op(kind, b.input(rows, size), axes=[1], keepdims=0))
+    b.check({"softmax", "layer_normalization", "reduce_mean"})
+
+
+def test_long_rows():
+    b = Builder()
+    b.output(b.op("Softmax", b.input(2, 1500), axis=-1))
+    b.output(b.op("LogSoftmax", b.input(1, 2100), axis=-1))
+    b.output(b.op("LayerNormalization", b.input(3, 1025), b.constant(1025), b.constant(1025), axis=-1))
+    b.output(b.op("ReduceSum", b.input(2, 40000), b.constant(values=[1], dtype=np.int64)))
+    b.output(b.op("ReduceMin", b.input(2, 9, 700), axes=[1, 2]))
+    b.check({"softmax", "layer_normalization", "reduce_sum", "reduce_min"})
+
+
+@SOME
+@given(channels=st.integers(8, 36), height=st.integers(5, 12), width=st.integers(5, 12))
+def test_blocked_values(channels, height, width):
+    b = Builder(channels)
+    x = b.input(2, 8, height, width)
+
+    def blocked() -> str:
+        return b.op("Conv", x, b.constant(channels, 8, 1, 1))
+
+    def ends(name: str) -> None:
+        b.output(b.op("Conv", name, b.constant(8, channels, 3, 3), pads=[1, 1, 1, 1]))
+
+    first, second = blocked(), blocked()
+    ends(b.op("MaxPool", first, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
+    ends(b.op("AveragePool", first, kernel_shape=[2, 3], strides=[2, 1], count_include_pad=1, pads=[0, 1, 1, 0]))
+    ends(b.op("AveragePool", second, kernel_shape=[3, 2], strides=[1, 2], pads=[1, 1, 1, 0]))
+    ends(b.op("Sigmoid", b.op("Mul", b.op("MaxPool", second, kernel_shape=[2, 2]), b.constant(1, channels, 1, 1))))
+    ends(b.op("Relu", b.op("Add", b.op("Sigmoid", first), b.op("Tanh", second))))
+    ends(b.op("Concat", first, second, axis=3))
+    ends(b.op("Pad", first, b.constant(values=[0, 0, 1, 2, 0, 0, 0, 1], dtype=np.int64), mode="reflect"))
+    cut = [b.constant(values=v, dtype=np.int64) for v in ([1, 0], [height, width], [2, 3], [2, 1])]
+    ends(b.op("Slice", second, *cut))
+    b.output(b.op("GlobalAveragePool", first))
+    b.output(b.op("GlobalMaxPool", second))
+    b.output(b.op("ReduceMean", second, axes=[2, 3], keepdims=0))
+    b.check({"max_pool", "average_pool", "global_average_pool", "pad", "slice"})
+
+
+@SOME
+@given(a=st.integers(1, 5), b_=st.integers(1, 9), c=st.integers(1, 40))
+def test_plain_movement(a, b_, c):
+    b = Builder(c)
+    x = b.input(a, b_, c)
+    b.output(b.op("Transpose", x, perm=[2, 0, 1]))
+    b.output(b.op("Concat", x, b.input(a, 3, c), b.input(a, 1, c), axis=1))
+    b.output(b.op("Mul", b.op("Transpose", x, perm=[1, 0, 2]), b.op("Sqrt", b.op("Abs", b.input(a, c)))))
+    b.output(b.op("Add", x, b.constant(b_, 1)))
+    b.check({"transpose", "concat"})
+
+
+@pytest.mark.parametrize("hidden", [5, 64, 72, 136])
+def test_recurrence(hidden):
+    b = Builder(hidden)
+    time, batch, width = 4, 2, 6
+    x = b.input(time, batch, width)
+    state = [b.input(1, batch, hidden) for _ in range(2)]
+    for kind, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+        for direction in ("forward", "reverse"):
+            weights = [b.constant(1, gates * hidden, n) for n in (width, hidden)]
+            extra = [b.constant(1, 2 * gates * hidden), "", state[0]] if direction == "forward" else []
+            extra += [state[1], b.constant(1, 3 * hidden)] if extra and kind == "LSTM" else []
+            more = {"linear_before_reset": 1} if kind == "GRU" and extra else {"clip": 0.7}
+            b.output(b.op(kind, x, *weights, *extra, hidden_size=hidden, direction=direction, **more))
+    b.check({"lstm_steps", "gru_steps", "rnn_steps"})

@@ -1,0 +1,139 @@
+"""No client takes the server from the others: rates, requests at once, connections, answers nobody takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from registry_client import Client
+
+from fhir_registry.server.http import HttpError, Receive, Scope, Send
+from fhir_registry.server.limits import BURST_SECONDS, Limited, Rates, network
+from fhir_registry.server.serve import listen
+from tests.fuzz.registry_process import Server
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()):
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@given(
+    st.floats(0.5, 50),
+    st.lists(st.floats(0, 3), min_size=1, max_size=200),
+)
+def test_a_rate_holds_over_any_time(rate: float, pauses: list[float]) -> None:
+    now = 0.0
+    rates = Rates(rate, 0, lambda: now)
+    allowed: list[float] = []
+    for pause in pauses:
+        now += pause
+        try:
+            rates.check("a", False)
+        except HttpError as error:
+            wait = int(error.headers["Retry-After"])
+            assert error.status == 429 and wait >= 1
+        else:
+            allowed.append(now)
+        rates.check("a", True)  # writes have no limit here
+    most = max(1.0, rate * BURST_SECONDS)
+    for first in range(len(allowed)):
+        for last in range(first, len(allowed)):
+            assert last - first + 1 <= most + (allowed[last] - allowed[first]) * rate + 1e-6
+
+
+def test_who_waits_as_told_is_answered_and_others_are_not_touched() -> None:
+    now = 100.0
+    rates = Rates(0.5, 3, lambda: now)
+    for _ in range(2):
+        rates.check("a", False)
+    with pytest.raises(HttpError) as refused:
+        rates.check("a", False)
+    rates.check("b", False)
+    rates.check("a", True)
+    now += int(refused.value.headers["Retry-After"])
+    rates.check("a", False)
+
+
+def test_an_ipv6_client_has_one_bucket_for_its_network() -> None:
+    assert network("2001:db8:1:2:3::4") == network("2001:db8:1:2::9") != network("2001:db8:1:3::4")
+    assert network("10.0.0.1") == "10.0.0.1" != network("10.0.0.2")
+    assert network("fe80::1%eth0") == network("fe80::2")
+    assert network("") == "" and network("a:b") == "a:b"
+
+
+def ask(app: Limited, method: str = "GET", path: str = "/fhir/x") -> tuple[int, dict[str, str], Any]:
+    return asyncio.run(asked(app, method, path))
+
+
+async def asked(app: Limited, method: str = "GET", path: str = "/fhir/x") -> tuple[int, dict[str, str], Any]:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": method, "path": path, "client": ("10.0.0.1", 1), "headers": []}, receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:])
+
+
+def test_too_many_at_once_are_told_to_come_again() -> None:
+    async def both() -> None:
+        gate = asyncio.Event()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            await gate.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+        app = Limited(slow, Rates(0, 0), 2)
+        running = [asyncio.create_task(asked(app)) for _ in range(2)]
+        await asyncio.sleep(0)
+        status, headers, body = await asked(app)
+        assert status == 503 and headers["retry-after"] == "1"
+        assert json.loads(body)["issue"][0]["code"] == "throttled"
+        gate.set()
+        assert [(await task)[0] for task in running] == [200, 200]
+        assert (await asked(app))[0] == 200
+
+    asyncio.run(both())
+
+
+def test_reads_and_writes_are_counted_apart() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    limited = Limited(app, Rates(0, 0.2), 10)
+    assert [ask(limited, "POST")[0] for _ in range(3)] == [200, 429, 429]
+    assert ask(limited, "POST", "/fhir/Device/_search")[0] == ask(limited, "POST", "/fhir/Device/$validate")[0] == 200
+    assert ask(limited, "GET")[0] == 200
+
+
+def test_a_served_registry_limits_each_client(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--read-rate", "2", "--write-rate", "0")
+    try:
+        client = Client(server.base)
+        seen = [client.call("GET", "metadata") for _ in range(12)]
+        refused = [(headers, body) for status, headers, body in seen if status == 429]
+        assert len(refused) in (1, 2) and seen[9][0] == 200
+        headers, body = refused[0]
+        assert headers["retry-after"] == "1" and "2 requests a second" in body["issue"][0]["details"]["text"]
+        time.sleep(1.1)
+        assert client.call("GET", "metadata")[0] == 200
+    finally:
+        assert "Traceback" not in server.stop()

@@ -241,5 +241,5 @@ ENGINE = Stage(
     reads=tuple(f"generated_source/{name}" for name in COMPILED_FILES),
     optional_reads=(f"generated_source/{CUDA_FILE}",),
     config=("target",),
-    description="The engine for one target.",
+    description="The engine for one target: of a CPU, static.",
 )

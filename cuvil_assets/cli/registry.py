@@ -48,8 +48,8 @@ def _ready(base: str, private: bool) -> None:
     print(f"{base}/metadata", flush=True)
     reads = "reads need a token or certificate" if private else "reads are open"
     print(
-        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, writes need a builder's token or certificate; "
-        "end with Ctrl-C",
+        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, "
+        "writes need a builder's token or certificate; end with Ctrl-C",
         file=sys.stderr,
         flush=True,
     )

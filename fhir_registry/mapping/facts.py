@@ -80,7 +80,8 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
     sbom = statement.parts.get("sbom")
     if sbom is None:
         raise UsageError(
-            f"{place}: the release has no bill of materials; run `cuvil sbom ENGINE`, then `cuvil release` into another folder"
+            f"{place}: the release has no bill of materials; run `cuvil sbom ENGINE`, "
+            "then `cuvil release` into another folder"
         )
     inputs, outputs = _tensors(json.loads(listing.read(sbom.file)))
     wanted = [name, statement.proof.file, statement.policy.file, *(part.file for part in statement.parts.values())]

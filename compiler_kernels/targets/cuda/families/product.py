@@ -22,10 +22,11 @@ from compiler_kernels.targets.cuda.families.text import (
     ONE,
     address,
     computes_floats,
+    is_constant,
     kernel_text,
+    launched,
     split,
     sum_tree,
-    text_of,
 )
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
@@ -38,8 +39,6 @@ X_PITCH: Final = LEAF + 4
 THIN_ROWS: Final = 4
 THIN_LEAVES: Final = 40
 """Of a block of ``thin``: 640 threads, so that 64 weights and what else a thread holds fit the registers."""
-MULTIPROCESSORS: Final = 132
-SHARED_LIMIT: Final = 220 * 1024
 
 
 def product(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
@@ -50,7 +49,7 @@ def product(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     if found is None or found.problem.depth == 0:
         return None
     emit = _thin if found.problem.rows <= THIN_ROWS else _tiled
-    return emit(function, name, found)
+    return emit(function, gpu, name, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +129,45 @@ class Shape:
         return self.across * 4
 
 
-def shape_of(problem: Problem) -> Shape:
-    """The largest tile that still gives most multiprocessors a block; the smallest where none does."""
-    shapes = [Shape(4, 8, 4), Shape(4, 8, 2)] if problem.columns > BLOCK else [Shape(8, 4, 4), Shape(8, 4, 2)]
-    for shape in shapes:
+SHAPES: Final = (Shape(4, 8, 4), Shape(4, 8, 2), Shape(8, 4, 4), Shape(8, 4, 2))
+
+
+def shape_of(problem: Problem, leaves: Leaves, gpu: Gpu) -> Shape:
+    """The shape with the least estimate of cycles: waves of blocks, each as long as a warp's chain or what the warps of
+    a multiprocessor issue and load."""
+
+    def cycles(shape: Shape) -> float:
         tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * prod(problem.batch)
-        if tiles >= MULTIPROCESSORS // 2:
-            return shape
-    return shapes[-1]
+        shared = 4 * leaves.at_once * (shape.rows * X_PITCH + LEAF * shape.columns)
+        room = max(1, min(gpu.shared_bytes // shared, 2048 // (WARP * leaves.at_once), 16))
+        waves = -(-tiles // (gpu.multiprocessors * room))
+        together = min(room, -(-tiles // gpu.multiprocessors)) * leaves.at_once
+        products, loads = leaves.leaf * shape.each * 4, leaves.leaf * (shape.each + 2) / 2
+        return waves * leaves.rounds * (600 + max(1.3 * products, together * products / 4, together * loads))
+
+    return min((s for s in SHAPES if s.columns <= 16 or problem.columns > BLOCK), key=cycles)
 
 
-def _tiled(function: Graph, name: str, found: Statement) -> CudaKernel:
+def _tiled(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
     problem = found.problem
-    shape, leaves = shape_of(problem), leaves_of(problem.depth, 16)
+    leaves = leaves_of(problem.depth, 16)
+    shape = shape_of(problem, leaves, gpu)
     threads = WARP * leaves.at_once
     row_tiles, column_tiles = -(-problem.rows // shape.rows), -(-problem.columns // shape.columns)
     x_floats, w_floats = shape.rows * X_PITCH, LEAF * shape.columns
     tile, step, lead = shape.rows * shape.columns, x_floats + w_floats, _lead(problem)
-    with kernel_text(function, name, threads) as code:
+    with kernel_text(function, name) as code:
         code.add("float *shared = (float *)cuvil_shared;")
         code.add("const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;")
         sizes = [*problem.batch, row_tiles, column_tiles]
-        split(code, "(int)blockIdx.x", sizes, [*(f"n{a}" for a in range(len(problem.batch))), "rt", "ct"])
+        split(code, "block", sizes, [*(f"n{a}" for a in range(len(problem.batch))), "rt", "ct"])
         code.add(f"const int row = rt * {shape.rows}, column = ct * {shape.columns};")
-        code.add(f"float *xs = shared + warp * {step}, *ws = xs + {x_floats};", "cuvil_grid_wait();")
+        code.add(f"float *xs = shared + warp * {step}, *ws = xs + {x_floats};", "cuvil_grid_release();")
         if leaves.rounds == 1:
             _leaf(code, problem, shape, leaves, lead, "warp")
-            code.add("cuvil_grid_release();", "__syncthreads();")
+            code.add("__syncthreads();")
         else:
+            code.add("cuvil_grid_wait();")
             own = -(-tile // threads)
             code.add(f"ca1_tree tree[{own}];", f"for (int t = 0; t < {own}; t++) ca1_tree_init(&tree[t]);")
             with code.block(f"for (int from = 0; from < {leaves.leaves}; from += {leaves.at_once})"):
@@ -168,7 +178,6 @@ def _tiled(function: Graph, name: str, found: Statement) -> CudaKernel:
                 with code.block(f"for (int e = threadIdx.x, t = 0; e < {tile}; e += {threads}, t++)"):
                     push_nodes(code, leaves, f"shared + {x_floats} + e", step, "&tree[t]")
                 code.add("__syncthreads();")
-            code.add("cuvil_grid_release();")
         advance = f"e += {threads}{'' if leaves.rounds == 1 else ', t++'}"
         with code.block(f"for (int e = threadIdx.x{'' if leaves.rounds == 1 else ', t = 0'}; e < {tile}; {advance})"):
             code.add(f"const int r = row + e / {shape.columns}, c = column + e % {shape.columns};")
@@ -182,7 +191,7 @@ def _tiled(function: Graph, name: str, found: Statement) -> CudaKernel:
                 code.add("const float sum = ca1_tree_sum(&tree[t]);")
             _epilogue(code, found, lead, "r", "c")
     grid = row_tiles * column_tiles * prod(problem.batch)
-    return CudaKernel(name, text_of(code), (grid, 1, 1), threads, 4 * leaves.at_once * step, dependent=True)
+    return launched(function, name, code, grid, threads, 4 * leaves.at_once * step)
 
 
 def push_nodes(code: Code, leaves: Leaves, partial: str, step: int, tree: str) -> None:
@@ -198,47 +207,60 @@ def push_nodes(code: Code, leaves: Leaves, partial: str, step: int, tree: str) -
 def _leaf(
     code: Code, problem: Problem, shape: Shape, leaves: Leaves, lead: Sequence[tuple[str, int]], leaf: str
 ) -> None:
-    _copies(code, problem, shape, leaves, lead, leaf)
+    """One leaf of the tile, left in ``ws``. Constants are under way before the launch before this one has ended."""
+    code.add(f"const int first = {leaf} * {leaves.leaf}, taps = {leaves.products(leaf)};")
+    early = leaves.rounds == 1 and is_constant(problem.right.source)
+    if early:
+        _copy_right(code, problem, shape, lead)
+    if leaves.rounds == 1:
+        code.add("cuvil_grid_wait();")
+    _copy_left(code, problem, shape, leaves, lead, leaf)
+    if not early:
+        _copy_right(code, problem, shape, lead)
     code.add("cuvil_copy_commit();", "cuvil_copy_wait<0>();", "__syncwarp();")
     _products(code, shape, leaves, leaf)
 
 
-def _thin(function: Graph, name: str, found: Statement) -> CudaKernel | None:
+def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
     problem = found.problem
     left, right, rows, depth = problem.left, problem.right, problem.rows, problem.depth
     leaves = leaves_of(depth, THIN_LEAVES)
     threads = -(-BLOCK * leaves.at_once // WARP) * WARP
     x_floats = -(-rows * depth // 4) * 4
     shared = 4 * (x_floats + leaves.at_once * rows * BLOCK)
-    if shared > SHARED_LIMIT:
-        return _tiled(function, name, found)
+    if shared > gpu.shared_bytes:
+        return _tiled(function, gpu, name, found)
     panels, lead = -(-problem.columns // BLOCK), _lead(problem)
-    with kernel_text(function, name, threads) as code:
+    with kernel_text(function, name) as code:
         code.add("float *shared = (float *)cuvil_shared;", f"float *partial = shared + {x_floats};")
         code.add(f"const int slot = threadIdx.x / {BLOCK}, c = threadIdx.x % {BLOCK};")
-        split(
-            code, "(int)blockIdx.x", [*problem.batch, panels], [*(f"n{a}" for a in range(len(problem.batch))), "panel"]
-        )
-        code.add("cuvil_grid_wait();", f"const float *x = {_base(left, lead)};")
-        code.add(
-            f"for (int i = threadIdx.x; i < {rows * depth}; i += {threads}) "
-            f"shared[i] = x[i / {depth} * {left.steps[-2]} + i % {depth} * {left.steps[-1]}];"
-        )
+        split(code, "block", [*problem.batch, panels], [*(f"n{a}" for a in range(len(problem.batch))), "panel"])
+        code.add("cuvil_grid_release();")
         code.add(f"const float *w = {_base(right, lead, [('panel', problem.right_panel), ('c', 1)])};")
+        copy = (
+            f"const float *x = {_base(left, lead)};",
+            f"for (int i = threadIdx.x; i < {rows * depth}; i += {threads}) "
+            f"shared[i] = x[i / {depth} * {left.steps[-2]} + i % {depth} * {left.steps[-1]}];",
+            "__syncthreads();",
+        )
         if leaves.rounds == 1:
             inside = f"slot < {leaves.leaves}" if threads != BLOCK * leaves.leaves else ""
-            _thin_leaf(code, problem, leaves, "slot", inside)
-            code.add("cuvil_grid_release();", "__syncthreads();")
+            early = is_constant(right.source)
+            code.add(*(() if early else ("cuvil_grid_wait();",)))
+            _thin_weights(code, problem, leaves, "slot", inside)
+            code.add(*(("cuvil_grid_wait();",) if early else ()), *copy)
+            _thin_leaf(code, problem, leaves, inside)
+            code.add("__syncthreads();")
         else:
-            code.add("ca1_tree tree;", "ca1_tree_init(&tree);")
+            code.add("cuvil_grid_wait();", *copy, "ca1_tree tree;", "ca1_tree_init(&tree);")
             with code.block(f"for (int from = 0; from < {leaves.leaves}; from += {leaves.at_once})"):
                 code.add("const int leaf = from + slot;")
-                _thin_leaf(code, problem, leaves, "leaf", f"leaf < {leaves.leaves}")
+                _thin_weights(code, problem, leaves, "leaf", f"leaf < {leaves.leaves}")
+                _thin_leaf(code, problem, leaves, f"leaf < {leaves.leaves}")
                 code.add("__syncthreads();")
                 with code.block(f"if (threadIdx.x < {rows * BLOCK})"):
                     push_nodes(code, leaves, "partial + threadIdx.x", rows * BLOCK, "&tree")
                 code.add("__syncthreads();")
-            code.add("cuvil_grid_release();")
         code.add(f"const int row = threadIdx.x / {BLOCK}, column = panel * {BLOCK} + c;")
         bound = f" && column < {problem.columns}" if problem.columns % BLOCK else ""
         with code.block(f"if (threadIdx.x < {rows * BLOCK}{bound})"):
@@ -248,22 +270,24 @@ def _thin(function: Graph, name: str, found: Statement) -> CudaKernel | None:
             else:
                 code.add("const float sum = ca1_tree_sum(&tree);")
             _epilogue(code, found, lead, "row", "column")
-    return CudaKernel(name, text_of(code), (panels * prod(problem.batch), 1, 1), threads, shared, dependent=True)
+    return launched(function, name, code, panels * prod(problem.batch), threads, shared)
 
 
-def _thin_leaf(code: Code, problem: Problem, leaves: Leaves, leaf: str, inside: str) -> None:
-    """One column of one leaf for every row: weights into registers, then the chain."""
-    rows, depth = range(problem.rows), problem.depth
-    taps = leaves.products(leaf)
-    ragged = taps != str(leaves.leaf)
+def _thin_weights(code: Code, problem: Problem, leaves: Leaves, leaf: str, inside: str) -> None:
+    """The weights of one column of leaf ``leaf`` into registers."""
+    ragged = leaves.products(leaf) != str(leaves.leaf)
     code.add(f"float wk[{leaves.leaf}];", f"const int first = {leaf} * {leaves.leaf};")
-    code.add(*([f"const int taps = {taps};"] if ragged else []))
+    code.add(*([f"const int taps = {leaves.products(leaf)};"] if ragged else []))
     with code.block(f"if ({inside})" if inside else ""):
-        guard = "if (k < taps) " if ragged else ""
-        code.add("#pragma unroll")
         place = f"w[(first + k) * {problem.right.steps[-2]}]"
-        code.add(f"for (int k = 0; k < {leaves.leaf}; k++) {guard}wk[k] = {place};")
-    code.add("__syncthreads();")
+        code.add("#pragma unroll")
+        code.add(f"for (int k = 0; k < {leaves.leaf}; k++) {'if (k < taps) ' if ragged else ''}wk[k] = {place};")
+
+
+def _thin_leaf(code: Code, problem: Problem, leaves: Leaves, inside: str) -> None:
+    """The chain of the leaf for every row, left in ``partial``."""
+    rows, depth = range(problem.rows), problem.depth
+    ragged = leaves.products("leaf") != str(leaves.leaf)
     with code.block(f"if ({inside})" if inside else ""):
         code.add(f"float acc[{problem.rows}] = {{0.0f}};")
         code.add("#pragma unroll")
@@ -276,14 +300,11 @@ def _thin_leaf(code: Code, problem: Problem, leaves: Leaves, leaf: str, inside: 
         code.add(*(f"partial[(slot * {problem.rows} + {r}) * {BLOCK} + c] = acc[{r}];" for r in rows))
 
 
-def _copies(
+def _copy_left(
     code: Code, problem: Problem, shape: Shape, leaves: Leaves, lead: Sequence[tuple[str, int]], leaf: str
 ) -> None:
-    """Bring leaf ``leaf`` of the left rows and the right columns to ``xs`` [row][X_PITCH] and ``ws`` [k][columns].
-
-    Rows and panels that do not exist are read from the last that does; nobody stores their results."""
-    left, right = problem.left, problem.right
-    code.add(f"const int first = {leaf} * {leaves.leaf}, taps = {leaves.products(leaf)};")
+    """Bring leaf ``leaf`` of the rows to ``xs`` [row][X_PITCH]; a row that does not exist is the last that does."""
+    left = problem.left
     code.add(f"const float *x = {_base(left, lead, [('first', left.steps[-1])])};")
     last = problem.rows - 1
     clamp = f"row + r < {problem.rows} ? row + r : {last}" if problem.rows % shape.rows else "row + r"
@@ -305,8 +326,11 @@ def _copies(
             code.add(
                 f"if (k < taps) cuvil_copy_async<4>({target}, x + from * {left.steps[-2]} + k * {left.steps[-1]});"
             )
-    panels = -(-problem.columns // BLOCK)
-    per_tile = -(-shape.columns // BLOCK)
+
+
+def _copy_right(code: Code, problem: Problem, shape: Shape, lead: Sequence[tuple[str, int]]) -> None:
+    """Bring the leaf of the columns to ``ws`` [k][columns]; a panel that does not exist is the last that does."""
+    right, panels, per_tile = problem.right, -(-problem.columns // BLOCK), -(-shape.columns // BLOCK)
     code.add(f"const float *w = {_base(right, lead, [('first', right.steps[-2])])};")
     panel = f"column / {BLOCK} + c / {BLOCK}"
     if panels % per_tile:

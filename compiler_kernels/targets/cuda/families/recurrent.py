@@ -17,7 +17,7 @@ from compiler_kernels.ir.recurrent_functions import functions
 from compiler_kernels.ir.shapes_recurrent import GATES, STEPS
 from compiler_kernels.passes.recurrent import reset_split
 from compiler_kernels.targets.c.writer import Code, c_float, linear
-from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, split, sum_tree, text_of
+from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, launched, split, sum_tree
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.recurrent_functions import applied
@@ -101,12 +101,12 @@ def recurrent(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     shared = 3 * hidden + cells + cell.columns
     if 4 * shared > gpu.shared_bytes:
         return None
-    with kernel_text(function, name, cell.threads) as code:
+    with kernel_text(function, name) as code:
         code.add("float *hs = (float *)cuvil_shared;  /* h of even and odd steps, then r * h */")
         code.add(
             f"float *rh = hs + {2 * hidden}, *part = rh + {hidden}, *gate = part + {cells};", "(void)rh, (void)part;"
         )
-        split(code, "(int)blockIdx.x", [batch, cell.blocks], ["row", "rank"])
+        split(code, "block", [batch, cell.blocks], ["row", "rank"])
         code.add(f"const int j = rank * {cell.units} + (int)threadIdx.x, own = threadIdx.x < {cell.units};")
         _begin(code, cell, batch)
         with code.block(f"for (int s = 0; s < {time}; s++)"):
@@ -117,9 +117,7 @@ def recurrent(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
             code.add(f"float *out = y + ((long)step * {batch} + row) * {hidden};")
             _cell(code, cell)
             code.add(_meet(cell))
-    return CudaKernel(
-        name, text_of(code), (batch * cell.blocks, 1, 1), cell.threads, 4 * shared, cluster=cell.blocks, dependent=True
-    )
+    return launched(function, name, code, batch * cell.blocks, cell.threads, 4 * shared, cluster=cell.blocks)
 
 
 def _begin(code: Code, cell: Cell, batch: int) -> None:
@@ -136,7 +134,7 @@ def _begin(code: Code, cell: Cell, batch: int) -> None:
         code.add(
             f"for (int k = 0; k < {cell.leaf}; k++) if (works{taps}) wk[k] = w[(leaf * {cell.leaf} + k) * {BLOCK}];"
         )
-    code.add("cuvil_grid_wait();")  # the weights above are constants
+    code.add("cuvil_grid_release();", "cuvil_grid_wait();")  # the weights above are constants
     state = f"{h0}[row * {hidden} + k]" if h0 else "0.0f"
     code.add(f"for (int k = (int)threadIdx.x; k < {hidden}; k += {cell.threads}) hs[k] = {state};")
     if cell.kind == "lstm":

@@ -1,4 +1,4 @@
-"""Launches next to each other that do not depend on each other become one: a launch costs microseconds whatever it does.
+"""Launches next to each other that do not depend on each other become one: each costs a microsecond or more by itself.
 
 The blocks of a joined launch do the work of their own kernels (``CudaKernel.block_text``), so no bit changes. Two
 launches depend on each other when one writes bytes that the other reads or writes.
@@ -40,7 +40,7 @@ def merged(launches: Sequence[Launch], prefix: str = "cuvil") -> list[Launch]:
         group.clear()
 
     for launch in launches:
-        fits = launch.kernel.block_text and not launch.kernel.workspace_bytes and not launch.kernel.tickets
+        fits = can_join(launch.kernel)
         if not fits or len(group) == MOST or any(_depend(launch, other) for other in group):
             close()
         if fits:
@@ -49,6 +49,11 @@ def merged(launches: Sequence[Launch], prefix: str = "cuvil") -> list[Launch]:
             found.append(launch)
     close()
     return found
+
+
+def can_join(kernel: CudaKernel) -> bool:
+    """Whether ``kernel`` may share a launch; a workspace is for one kernel at a time."""
+    return bool(kernel.block_text) and not kernel.workspace_bytes and not kernel.tickets
 
 
 def _ranges(launch: Launch) -> list[Range]:

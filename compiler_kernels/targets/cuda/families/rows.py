@@ -107,8 +107,8 @@ def _kernel(
     function: Graph, gpu: Gpu, name: str, row: Row, rows: int, out: int, emit: Callable[[Code], None],
     early: Sequence[str] = (),
 ) -> CudaKernel | None:  # fmt: skip
-    """``early`` are statements before the wait for the launch before; ``emit`` writes the statements from ``x``, the row,
-    and ``v``, its elements in registers, to ``out``, of a row that ``exists``."""
+    """``early`` are statements before the wait for the launch before. ``emit`` writes the statements from ``x``, the
+    row, and ``v``, its elements in registers, to ``out``, of a row that ``exists``."""
     if not row.short and (row.leaves > MOST_LEAVES or 4 * ROW_LANES * (row.leaves + 1) > gpu.shared_bytes):
         return None
     threads = row.groups * ROW_LANES

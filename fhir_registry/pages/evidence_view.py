@@ -63,6 +63,7 @@ class ReleaseView:
     quantities: tuple[Row, ...]
     decisions: tuple[Row, ...]
     guards: tuple[Row, ...]
+    fallbacks: tuple[Row, ...]
 
 
 def read_release(
@@ -106,6 +107,9 @@ def read_release(
         quantities=tuple(Row(n, text(v, "value"), text(v, "unit")) for n, v in table(policy, "quantities").items()),
         decisions=tuple(
             Row(n, text(v, "when"), "", text(v, "description")) for n, v in table(policy, "decisions").items()
+        ),
+        fallbacks=tuple(
+            Row(n, text(v, "action"), "", text(v, "message")) for n, v in table(policy, "fallbacks").items()
         ),
         guards=tuple(
             Row(n, text(v, "require"), "", text(v, "description")) for n, v in table(policy, "safety", "guards").items()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import needs_browser, open_browser
 
 from compiler_kernels.stage import Artifact, StageResult
 from evidence.build_proof import build_proof
@@ -18,10 +19,6 @@ from evidence.keys import KeySet, init_keys
 from evidence.page import SCRIPTS, proof_page
 from evidence.verifier import dsse
 
-selenium = pytest.importorskip("selenium", reason="selenium is in the test extra")
-DRIVER = shutil.which("chromedriver")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_browser = pytest.mark.skipif(not (DRIVER and BROWSER), reason="chromium and chromedriver are not installed")
 ENGINE = Artifact("inference-engine.bin", bytes(range(256)) * 300)
 STAGES = (
     "source_model",
@@ -87,18 +84,7 @@ def release(folder: Path, keys: KeySet) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = BROWSER or ""
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--lang=en-US", "--window-size=1240,1500"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+    yield from open_browser()
 
 
 def judge(browser: Any, page: Path, folder: Path, root: Path) -> tuple[str, str]:

@@ -5,7 +5,7 @@
     python -m benchmarks.gpu_tiles table DIR/results.txt                     # into the package
 
 Every tile of a shape runs on the same random memory; its result is compared bit for bit with that of the CPU target's
-AVX2 kernel. A time is that of one launch among 16 in a CUDA graph, each dependent on the one before it, with weights that
+AVX2 kernel. A time is that of one launch among 16 in a CUDA graph, each dependent on the one before, with weights that
 take turns where they are large, so that they come from memory as in a whole network.
 """
 

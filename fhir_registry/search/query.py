@@ -225,6 +225,8 @@ def _prefix(text: str) -> tuple[str, str]:
 
 def _split(text: str, mark: str) -> list[str]:
     """Parts between marks that no backslash escapes; other escapes stay for the level that splits them."""
+    if "\\" not in text:
+        return text.split(mark)
     parts, current, at = [], "", 0
     while at < len(text):
         if text[at] == "\\" and at + 1 < len(text):

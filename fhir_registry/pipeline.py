@@ -11,6 +11,7 @@ from evidence.verifier.errors import UsageError
 from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
 from fhir_registry.mapping.facts import ReleaseFacts
+from fhir_registry.mapping.names import stable_id
 from fhir_registry.mapping.resources import RETIRED, model_id, provenance, resources_of
 from fhir_registry.search.extract import index_rows
 from fhir_registry.store.base import Store, Write, Written
@@ -29,18 +30,25 @@ class Registered:
 def register(store: Store, facts: ReleaseFacts) -> Registered:
     """Store everything of a verified release. The same release again changes nothing.
 
+    A release for another target joins the model version: its engine becomes one more part. One for a target that the
+    version has already takes that part's place.
     A withdrawn version stays withdrawn: ``UsageError`` says so, since only a new release may replace it.
     """
-    current = store.read("DeviceDefinition", model_id(facts))
-    if current is not None and not current.deleted and _status_of(read_json(current.body)) == RETIRED:
+    stored = store.read("DeviceDefinition", model_id(facts))
+    current: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
+    if _status_of(current) == RETIRED:
         raise UsageError(
             f"{facts.statement.model_version} was withdrawn from this registry; release a new version and register that"
         )
-    written = store.commit([_put(item) for item in resources_of(facts)])
-    model = next(w.stored for w in written if w.stored.id == model_id(facts))
-    signed = _put(provenance(facts, model.version, facts.statement.created))
-    written += store.commit([signed])
-    return Registered(model.id, model.version, _changed(written))
+    resources = resources_of(facts)
+    resources[-1] = _joined(store, current, resources[-1], facts)
+    written = store.commit([_put(item) for item in resources])
+    model = next(w for w in written if w.stored.id == model_id(facts))
+    signed = _put(provenance(facts, model.stored.version, facts.statement.created))
+    # The signatures stay with the version of the model they were registered with.
+    if model.changed or store.read("Provenance", signed.id) is None:
+        written += store.commit([signed])
+    return Registered(model.stored.id, model.stored.version, _changed(written))
 
 
 def withdraw(store: Store, model: str, reason: str) -> Registered:
@@ -51,7 +59,8 @@ def withdraw(store: Store, model: str, reason: str) -> Registered:
     found = _find(store, model)
     resource = read_json(found.body)
     assert isinstance(resource, dict)
-    parts = [p["reference"]["reference"].partition("/")[2] for p in resource.get("hasPart", ())]
+    # Every engine ever registered with this version, also those that another one has replaced.
+    parts = dict.fromkeys([*_parts(resource), *_targets(store, found.id)])
     stamp = datetime.now(UTC).strftime("%Y-%m-%d")
     said = {"type": names.coded(names.PROPERTY, "withdrawn"), "valueString": f"{stamp}: {reason}"}
     changed = _with_status(resource, RETIRED)
@@ -85,6 +94,65 @@ def models(store: Store) -> list[dict[str, str]]:
         cursor = page.following
         if not cursor:
             return found
+
+
+def _joined(store: Store, current: Any, new: dict[str, Any], facts: ReleaseFacts) -> dict[str, Any]:
+    """``new`` with the parts for other targets that ``current`` has, and the releases those parts are from.
+
+    Of several releases the last registered describes the model; registering one of them again changes nothing.
+    """
+    releases = _releases(current)
+    kept = [part for part in _parts(current) if _target(store, part) not in ("", facts.build.target)]
+    if kept and facts.digest in releases:
+        return {**current, "meta": new["meta"]}
+    signed = {value: set(_provenance_targets(store, stable_id("provenance", value))) for value in releases}
+    others = [value for value, targets in signed.items() if targets & set(kept)]
+    joined = [{"system": names.RELEASE, "value": value} for value in others]
+    references = sorted(
+        {*(f"DeviceDefinition/{part}" for part in kept), *(p["reference"]["reference"] for p in new["hasPart"])}
+    )
+    return {
+        **new,
+        "identifier": [*new["identifier"], *joined],
+        "hasPart": [{"reference": {"reference": reference}, "count": 1} for reference in references],
+    }
+
+
+def _releases(model: Any) -> list[str]:
+    return [i["value"] for i in model.get("identifier", ()) if i.get("system") == names.RELEASE and "value" in i]
+
+
+def _parts(model: Any) -> list[str]:
+    """Ids of the engines a model lists."""
+    listed = [p.get("reference", {}).get("reference", "") for p in model.get("hasPart", ())]
+    return [text.partition("/")[2] for text in listed if text.startswith("DeviceDefinition/")]
+
+
+def _target(store: Store, engine: str) -> str:
+    """The target of the engine ``engine``; empty where it is gone."""
+    stored = store.read("DeviceDefinition", engine)
+    body: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
+    said = [p for p in body.get("property", ()) if any(c.get("code") == "target" for c in p["type"].get("coding", ()))]
+    return str(said[0].get("valueString", "")) if said else ""
+
+
+def _provenance_targets(store: Store, identifier: str) -> list[str]:
+    """Ids of the DeviceDefinitions that the Provenance ``identifier`` is about."""
+    stored = store.read("Provenance", identifier)
+    body: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
+    listed = [target.get("reference", "") for target in body.get("target", ())]
+    return [text.split("/")[1] for text in listed if text.startswith("DeviceDefinition/")]
+
+
+def _targets(store: Store, model: str) -> list[str]:
+    """Ids of all engines that were signed together with ``model``."""
+    from fhir_registry.search.query import read_query
+
+    found = store.search(
+        read_query("Provenance", [("target", f"DeviceDefinition/{model}"), ("_count", "1000")])
+    ).matches
+    listed = (target for item in found for target in _provenance_targets(store, item.id))
+    return [identifier for identifier in listed if identifier != model]
 
 
 def _find(store: Store, model: str) -> Any:

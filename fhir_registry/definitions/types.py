@@ -139,6 +139,18 @@ class Definitions:
         return found
 
     @cached_property
+    def choices(self) -> dict[str, frozenset[str]]:
+        """Of each choice, as ``value``, the names it has in JSON: ``valueString``, ``valueCode``..."""
+        found: dict[str, set[str]] = {}
+        for structure in self._raw["structures"].values():
+            for element in structure["elements"]:
+                if element["path"].endswith("[x]"):
+                    name = element["path"].rpartition(".")[2].removesuffix("[x]")
+                    names = found.setdefault(name, set())
+                    names.update(f"{name}{code[0].upper()}{code[1:]}" for code, _, _ in element["types"])
+        return {name: frozenset(names) for name, names in found.items()}
+
+    @cached_property
     def search_parameters(self) -> tuple[SearchParameter, ...]:
         return tuple(
             SearchParameter(

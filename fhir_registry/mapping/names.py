@@ -18,6 +18,9 @@ VERSION_KIND: Final = f"{BASE}/CodeSystem/version-kind"
 DOCUMENT: Final = f"{BASE}/CodeSystem/evidence-document"
 PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-model-resource"
 ENGINE_PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-engine"
+DOCUMENT_PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-evidence-document"
+PROVENANCE_PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-release-provenance"
+DEPLOYED_PROFILE: Final = f"{BASE}/StructureDefinition/cuvil-deployed-engine"
 STATUS: Final = "http://hl7.org/fhir/StructureDefinition/artifact-status"
 
 

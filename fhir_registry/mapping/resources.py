@@ -63,6 +63,7 @@ def provenance(facts: ReleaseFacts, model_version: int, recorded: str) -> dict[s
     return {
         "resourceType": "Provenance",
         "id": stable_id("provenance", facts.digest),
+        "meta": {"profile": [names.PROVENANCE_PROFILE]},
         "target": [
             {"reference": f"DeviceDefinition/{model_id(facts)}/_history/{model_version}"},
             {"reference": f"DeviceDefinition/{engine_id(facts)}"},
@@ -122,6 +123,7 @@ def _document(facts: ReleaseFacts, name: str, data: bytes) -> list[dict[str, Any
     reference = {
         "resourceType": "DocumentReference",
         "id": stable_id("doc", facts.digest, name),
+        "meta": {"profile": [names.DOCUMENT_PROFILE]},
         "identifier": [
             {"system": names.SHA3_512, "value": digests.sha3_512},
             {"system": names.SHA_256, "value": digests.sha256},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fhir_registry.json_text import read_json
@@ -46,7 +47,8 @@ class Summary:
 
 @dataclass(frozen=True)
 class Document:
-    """A file of evidence. ``address``: below the FHIR base; ``kind``: a code of the evidence-document system."""
+    """A file of evidence. ``address``: below the FHIR base; ``kind``: a code of the evidence-document system;
+    ``target``: that of the release it is from, where the registry has that release."""
 
     id: str
     kind: str
@@ -56,6 +58,7 @@ class Document:
     sha3_512: str
     sha_256: str
     address: str
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ def read_model(store: Store, identifier: str) -> Model | None:
         for item in _search(store, "DocumentReference", "subject", f"DeviceDefinition/{identifier}")
     ]
     signed = [read_json(i.body) for i in _search(store, "Provenance", "target", f"DeviceDefinition/{identifier}")]
+    releases = tuple(_releases(store, stored, found, [body for _, body in documents]))
     return Model(
         summary=summary_of(stored, found),
         identifiers=tuple(Pair(text(i, "system"), text(i, "value")) for i in objects(found, "identifier")),
@@ -140,9 +144,9 @@ def read_model(store: Store, identifier: str) -> Model | None:
         ),
         confidence=tuple(properties(found, "outputConfidence")),
         engines=tuple(_engines(store, found)),
-        documents=tuple(_document(item, body) for item, body in documents),
+        documents=tuple(_of_release(_document(item, body), releases) for item, body in documents),
         signers=tuple(_signer(s) for item in signed for s in objects(item, "signature")),
-        releases=tuple(_releases(store, stored, found, [body for _, body in documents])),
+        releases=releases,
         manufacturer_id=_id(text(found, "manufacturer", "reference"), "Organization"),
     )
 
@@ -254,6 +258,12 @@ def _document(stored: Stored, body: Any) -> Document:
         identifier_value(body, names.SHA_256),
         address if _id(address, "Binary") else "",
     )
+
+
+def _of_release(document: Document, releases: Iterable[ReleaseView]) -> Document:
+    """The document with the target of its release: its id is made of the release's digest and its name."""
+    made = {names.stable_id("doc", release.digest, document.file): release.target for release in releases}
+    return replace(document, target=made.get(document.id, ""))
 
 
 def _releases(store: Store, stored: Stored, found: dict[str, Any], documents: list[Any]) -> list[ReleaseView]:

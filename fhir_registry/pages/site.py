@@ -19,7 +19,7 @@ from fhir_registry.pages.language import LANGUAGES, chosen
 from fhir_registry.pages.model_view import Model, properties, read_model, status_of
 from fhir_registry.pages.render import render, static_file
 from fhir_registry.server.http import HttpError, Request, Response
-from fhir_registry.server.operations import checked_release
+from fhir_registry.server.operations import checked_releases
 from fhir_registry.store.base import Store
 
 _REMEMBERED: Final = 1000
@@ -110,19 +110,20 @@ class Pages:
 
     def _verify(self, request: Request, identifier: str) -> Response:
         model = self._known(identifier)
-        report: VerifyReport | None = None
+        reports: dict[str, VerifyReport] = {}
         said = ""
         try:
-            report = checked_release(self.store, identifier, self.trust_root)[1]
+            reports = checked_releases(self.store, identifier, self.trust_root)[1]
         except HttpError as error:
             said = error.text
         moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        if report is not None:
-            self._verified[identifier] = Verified(model.summary.version, moment, report.ok)
+        if reports:
+            fine = all(report.ok for report in reports.values())
+            self._verified[identifier] = Verified(model.summary.version, moment, fine)
             self._verified.move_to_end(identifier)
             while len(self._verified) > _REMEMBERED:
                 self._verified.popitem(last=False)
-        return self._page("verify.html", request, model=model, report=report, said=said, moment=moment)
+        return self._page("verify.html", request, model=model, reports=reports, said=said, moment=moment)
 
     def _engines(self, request: Request) -> Response:
         given = " ".join(dict(request.pairs).get("digest", "").split())[:400]

@@ -28,8 +28,9 @@ from fhir_registry.server.http import (
     send_response,
 )
 from fhir_registry.server.operations import model_resource, verify
-from fhir_registry.server.service import InvalidResourceError, Service
+from fhir_registry.server.service import READ_ONLY, InvalidResourceError, Service
 from fhir_registry.server.transaction import process
+from fhir_registry.server.validate import validate_operation
 from fhir_registry.store.base import StoreUnavailableError
 
 LOG: Final = logging.getLogger("cuvil.registry")
@@ -134,7 +135,7 @@ class FhirApp:
             case ("GET", ["_history"]):
                 return self.service.history(request, "", "")
             case ("POST", ["$validate"]):
-                return self.service.validate("", request.body)
+                return await self._validate(request, "", "")
         if not parts:
             raise HttpError(404, "not-found", "a resource type belongs in the address; see metadata")
         kind = parts[0]
@@ -154,7 +155,9 @@ class FhirApp:
             case ("PUT", []):
                 return await service.conditional_update(request, kind)
             case ("POST", ["$validate"]):
-                return service.validate(kind, request.body)
+                return await self._validate(request, kind, "")
+            case ("GET" | "POST", [identifier, "$validate"]):
+                return await self._validate(request, kind, identifier)
             case ("GET", ["_history"]):
                 return service.history(request, kind, "")
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
@@ -176,6 +179,10 @@ class FhirApp:
         raise HttpError(
             405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
         )
+
+    async def _validate(self, request: Request, kind: str, identifier: str) -> Response:
+        # in a thread: what people send here may be large, and nothing else should wait for it
+        return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
 
     def capability(self, base: str) -> dict[str, Any]:
         return capability_statement(base, self.version, RELEASED)

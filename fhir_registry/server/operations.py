@@ -44,11 +44,11 @@ def model_resource(store: Store, request: Request, identifier: str) -> Response:
 
 
 def verify(store: Store, identifier: str, trust_root: Path | None) -> Response:
-    """``$verify``: the checks of `cuvil verify` on the release kept here, one issue for each.
+    """``$verify``: the checks of `cuvil verify` on every release kept here, one issue for each.
 
     The status is 200 whatever the verdict, as for $validate; the first issue says it in one sentence.
     """
-    found, report = checked_release(store, identifier, trust_root)
+    found, reports = checked_releases(store, identifier, trust_root)
     issues = [
         Issue(
             INFORMATION if item.status == OK else (ERROR if item.status == "failed" else WARNING),
@@ -56,32 +56,42 @@ def verify(store: Store, identifier: str, trust_root: Path | None) -> Response:
             "",
             f"{item.name}: {item.sentence}",
         )
+        for report in reports.values()
         for item in report.checks
     ]
     retired = _extension(found) != "active"
-    verdict = f"all {len(report.checks)} checks of the release hold" if report.ok else "the release does not verify"
-    head = Issue(INFORMATION if report.ok else ERROR, "informational" if report.ok else "processing", "", verdict)
+    fine, several = all(report.ok for report in reports.values()), len(reports) > 1
+    holds = f"all {len(issues)} checks of the {f'{len(reports)} releases' if several else 'release'} hold"
+    verdict = holds if fine else f"{'a' if several else 'the'} release does not verify"
+    head = Issue(INFORMATION if fine else ERROR, "informational" if fine else "processing", "", verdict)
     warning = [Issue(WARNING, "business-rule", "", "this model version was withdrawn")] if retired else []
     return outcome_response(200, [head, *warning, *issues])
 
 
-def checked_release(store: Store, identifier: str, trust_root: Path | None) -> tuple[dict[str, Any], VerifyReport]:
-    """The model ``identifier`` and the report on its release as it lies here; ``HttpError`` where there is none."""
+def checked_releases(
+    store: Store, identifier: str, trust_root: Path | None
+) -> tuple[dict[str, Any], dict[str, VerifyReport]]:
+    """The model ``identifier``, and the report on each of its releases kept here, by the DocumentReference's id.
+
+    ``HttpError`` where there is no release, or one cannot be verified at all.
+    """
     _, found = _model(store, identifier)
-    bundle = next((item for item in _documents(store, identifier) if _is_bundle(item)), None)
-    if bundle is None:
+    bundles = [item for item in _documents(store, identifier) if _is_bundle(item)]
+    if not bundles:
         raise HttpError(422, "not-found", "this model has no release in the registry to verify")
-    data = document_bytes(store, read_json(bundle.body))
+    return found, {item.id: _report(document_bytes(store, read_json(item.body)), trust_root) for item in bundles}
+
+
+def _report(data: bytes | None, trust_root: Path | None) -> VerifyReport:
     if data is None:
         raise HttpError(422, "not-found", "the release of this model is gone from the registry")
     with tempfile.TemporaryDirectory(prefix="cuvil-registry-") as folder:
         path = Path(folder) / "release.zip"
         path.write_bytes(data)
         try:
-            report = verify_release(path, trust_root)
+            return verify_release(path, trust_root)
         except VerifierError as error:
             raise HttpError(422, "processing", f"the release cannot be verified here: {error}") from None
-    return found, report
 
 
 def document_bytes(store: Store, document: Any) -> bytes | None:

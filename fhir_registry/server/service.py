@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 from fhir_registry.json_text import JsonError, read_json, write_json
 from fhir_registry.search.extract import index_rows
 from fhir_registry.search.query import Query, SearchError, read_query
-from fhir_registry.server.http import HttpError, Request, Response, check_content_type, outcome_response
+from fhir_registry.server.http import HttpError, Request, Response, check_content_type
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import ConflictError, Store, Stored, Write, Written
-from fhir_registry.validation.issues import INFORMATION, Issue, one_outcome
+from fhir_registry.validation.issues import Issue, one_outcome
 from fhir_registry.validation.walk import validate
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
@@ -226,25 +226,6 @@ class Service:
     def writable(self, kind: str) -> None:
         if kind in READ_ONLY:
             raise HttpError(405, "not-supported", f"{kind} is written by the registry itself")
-
-    def validate(self, kind: str, body: bytes) -> Response:
-        """$validate: every issue, or one that says all is well; the status is 200 either way."""
-        try:
-            found = read_json(body)
-        except JsonError as error:
-            raise HttpError(400, "structure", f"the body cannot be read: {error}") from None
-        if isinstance(found, dict) and found.get("resourceType") == "Parameters":
-            parts = found.get("parameter")
-            named = (
-                [p for p in parts if isinstance(p, dict) and p.get("name") == "resource"]
-                if isinstance(parts, list)
-                else []
-            )
-            found = named[0].get("resource") if named else None
-        issues = validate(found)
-        if kind and isinstance(found, dict) and found.get("resourceType") != kind and not issues:
-            issues = [Issue("error", "invalid", "", f"this is a {found.get('resourceType')}, and {kind} was asked for")]
-        return outcome_response(200, issues or [Issue(INFORMATION, "informational", "", "the resource is valid")])
 
     def _written(self, request: Request, written: Written) -> Response:
         stored = written.stored

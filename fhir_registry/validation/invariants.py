@@ -7,11 +7,11 @@ on every element or resource (a path engine would spend most of its time on them
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from fhir_registry.definitions.types import Constraint, Element
+from fhir_registry.definitions.types import Constraint
 from fhir_registry.validation.definition_rules import (
     binding_of_coded,
     binding_on_codeable_reference,
@@ -36,13 +36,15 @@ _ATTRIBUTES: Final = frozenset(
         "width"
     ).split()
 )
-_LOCAL: Final = re.compile(r"#|https?:|mailto:|data:image/|[^:]*$", re.IGNORECASE)
+_LOCAL: Final = re.compile(r"#|https?:|mailto:|tel:|data:image/|[^:]*$", re.IGNORECASE)
 NARRATIVE_LIMIT: Final = 1 << 20
 
 
-def check_invariants(value: Any, element: Element, place: str, root: Any, resource: Any) -> Iterator[Issue]:
-    """Constraints of ``element`` that ``value`` breaks. ``root``: %rootResource; ``resource``: value, if it is one."""
-    for rule in element.constraints:
+def check_invariants(
+    value: Any, constraints: Iterable[Constraint], place: str, root: Any, resource: Any
+) -> Iterator[Issue]:
+    """Those of ``constraints`` that ``value`` breaks. ``root``: %rootResource; ``resource``: value, if it is one."""
+    for rule in constraints:
         holds: bool | None
         if rule.key in BY_HAND:
             holds = BY_HAND[rule.key](value, root)

@@ -1,9 +1,9 @@
 """FHIRPath 2.0 (HL7): what FHIR's own definitions use most as plain functions, the rest by fhirpathpy.
 
 A path engine that walks a syntax tree for each value takes most of the time of a create. What is plain here: members,
-literals, ``exists empty not where first startsWith matches ofType all``, ``and or xor implies``, ``= !=`` on texts and
-booleans, ``|``. Whatever the plain functions meet beyond that, in the expression or in the data (extended primitives,
-choices without their type, other kinds of values), raises ``_UnsureError`` within, and fhirpathpy answers instead.
+choices, literals, ``exists empty not where first startsWith matches ofType all``, ``and or xor implies``, ``= !=`` on
+texts and booleans, ``|``. Whatever the plain functions meet beyond that, in the expression or in the data (extended
+primitives, other kinds of values), raises ``_UnsureError`` within, and fhirpathpy answers instead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
+
+from fhir_registry.definitions.types import r5
 
 Path = Callable[..., list[Any]]
 Step = Callable[[list[Any]], list[Any]]
@@ -131,7 +133,8 @@ class _Parser:
         kind, text = self.tokens[self.at]
         self.at += 1
         if kind == "text":
-            return _unsure if "\\" in text else _constant(text[1:-1])
+            plain = text[1:-1].replace("\\\\", "")  # without the escaped backslashes of a regular expression
+            return _unsure if "\\" in plain else _constant(text[1:-1].replace("\\\\", "\\"))
         if kind == "name":
             if self.peek() == "(":
                 return self.function(text)
@@ -210,7 +213,8 @@ def _member(name: str) -> Step:
             elif value is not None:
                 found.append(value)
             elif any(key.startswith(name) and key[size : size + 1].isupper() for key in item):
-                raise _UnsureError
+                # a choice, by any of its types; valueSet beside value[x] is none
+                found += [item[key] for key in item if key in r5().choices.get(name, ())]
         return found
 
     return step

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 from fhir_registry.definitions.types import Definitions, Element, Kind, Structure, r5
+from fhir_registry.validation.conform import check_claim
 from fhir_registry.validation.invariants import check_invariants
 from fhir_registry.validation.issues import ERROR, Issue
 
@@ -29,9 +31,16 @@ _FORMATS: Final[dict[str, re.Pattern[str]]] = {
 }
 
 
-def validate(resource: Any, definitions: Definitions | None = None, *, invariants: bool = True) -> list[Issue]:
-    """Everything that is wrong with ``resource`` (as ``read_json`` gives it), in document order; empty when valid."""
+def validate(
+    resource: Any, definitions: Definitions | None = None, *, invariants: bool = True, profiles: Sequence[str] = ()
+) -> list[Issue]:
+    """Everything that is wrong with ``resource`` (as ``read_json`` gives it), in document order; empty when valid.
+
+    It is held to its type, to the profiles it claims in ``meta.profile``, and to ``profiles``; one that is not known
+    here is a warning.
+    """
     walk = _Walk(definitions or r5(), invariants)
+    walk.top, walk.asked = resource, tuple(profiles)
     kind = resource.get("resourceType") if isinstance(resource, dict) else None
     if not isinstance(kind, str):
         return [Issue(ERROR, "structure", "", "a resource is a JSON object with a resourceType")]
@@ -45,6 +54,8 @@ class _Walk:
         self.invariants = invariants
         self.issues: list[Issue] = []
         self.root: Any = None
+        self.top: Any = None
+        self.asked: tuple[str, ...] = ()
 
     def say(self, place: str, code: str, text: str, severity: str = ERROR) -> None:
         self.issues.append(Issue(severity, code, place, text))
@@ -62,9 +73,18 @@ class _Walk:
         before, self.root = self.root, root
         self.element(value, structure, structure.name, place)
         if self.invariants:
-            for issue in check_invariants(value, structure.root, place, root, value):
-                self.issues.append(issue)
+            self.issues += check_invariants(value, structure.root.constraints, place, root, value)
+        self.profiles(value, place, root)
         self.root = before
+
+    def profiles(self, value: dict[str, Any], place: str, root: Any) -> None:
+        """The profiles that the resource claims, and those that were asked for."""
+        meta = value.get("meta")
+        claimed = meta.get("profile") if isinstance(meta, dict) else None
+        asked = self.asked if value is self.top else ()
+        listed = [url for url in claimed if isinstance(url, str)] if isinstance(claimed, list) else []
+        for url in dict.fromkeys((*listed, *asked)):
+            self.issues += check_claim(value, url, place, root)
 
     def element(self, value: Any, structure: Structure, path: str, place: str) -> None:
         """A complex value whose children are those of ``path`` in ``structure``."""
@@ -176,7 +196,7 @@ class _Walk:
 
     def rules(self, item: Any, element: Element, place: str) -> None:
         if self.invariants and element.constraints:
-            self.issues += check_invariants(item, element, place, self.root, None)
+            self.issues += check_invariants(item, element.constraints, place, self.root, None)
 
     def primitive(self, item: Any, kind: Kind, place: str) -> None:
         code = kind.code

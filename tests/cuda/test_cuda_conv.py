@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from emulation import check_model, lowered
+from emulation import check_model, check_module, lowered, random_input
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler_kernels.ir.graph import Graph
+from compiler_kernels.arithmetic.winograd import WINOGRAD, fits
+from compiler_kernels.importers.onnx_importer import import_onnx
+from compiler_kernels.ir.graph import Graph, Op
 from compiler_kernels.policy import Numerics
-from compiler_kernels.targets.cuda.families import conv_tiles
+from compiler_kernels.stages.backend import lower_to_l2
+from compiler_kernels.stages.frontend import freeze
+from compiler_kernels.targets.cuda.families import conv_tiles, winograd_tiles
 from compiler_kernels.targets.cuda.families.conv_tiles import Tile
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
 
 conv_family = importlib.import_module("compiler_kernels.targets.cuda.families.conv")
+winograd_family = importlib.import_module("compiler_kernels.targets.cuda.families.winograd")
 DIRECT = Numerics(winograd="forbid")
 
 
@@ -30,9 +38,11 @@ def conv_model(
     kind: str = "Conv",
     relu: bool = True,
     residual: bool = False,
+    first: bool = False,
     **attributes: Any,
 ) -> bytes:
-    """The convolution between two of 1x1, so that its operands and its result are blocked."""
+    """The convolution between two of 1x1, so that its operands and its result are blocked; ``first``: without the one
+    before it."""
     rng = np.random.default_rng(7)
     group = attributes.get("group", 1)
     shape = (channels, outputs // group, *kernel) if kind == "ConvTranspose" else (outputs, channels // group, *kernel)
@@ -47,8 +57,10 @@ def conv_model(
     }
     attributes.setdefault("pads", [k // 2 for k in kernel] * 2)
     nodes = [
-        helper.make_node("Conv", ["x", "w0", "b0"], ["a"], name="before"),
-        helper.make_node(kind, ["a", "w", "b"], ["t"], name="tested", kernel_shape=list(kernel), **attributes),
+        *([] if first else [helper.make_node("Conv", ["x", "w0", "b0"], ["a"], name="before")]),
+        helper.make_node(
+            kind, ["x" if first else "a", "w", "b"], ["t"], name="tested", kernel_shape=list(kernel), **attributes
+        ),
     ]
     last = "t"
     if residual:
@@ -80,6 +92,8 @@ CASES: dict[str, bytes] = {
     "transposed 2x2": conv_model(1, 32, 16, (5, 6), (2, 2), "ConvTranspose", strides=[2, 2], pads=[0] * 4),
     "transposed 3x3": conv_model(1, 24, 32, (5, 6), (3, 3), "ConvTranspose", strides=[2, 2], pads=[1] * 4),
     "two nodes": conv_model(1, 144, 32, (4, 5), (3, 3)),
+    "depthwise": conv_model(2, 24, 24, (9, 10), (3, 3), group=24, strides=[2, 2]),
+    "depthwise, one axis": conv_model(1, 16, 16, (30,), (9,), group=16, dilations=[2], pads=[8, 8]),
     "two nodes, 1x1": conv_model(1, 600, 32, (2, 3), (1, 1)),
 }
 
@@ -87,7 +101,20 @@ CASES: dict[str, bytes] = {
 @pytest.mark.parametrize("case", CASES)
 def test_bits(case):
     own = check_model(CASES[case], numerics=DIRECT, seeds=(1,))
-    assert len(own) == 3, "all three convolutions have kernels of this family"
+    assert len([name for name in own if "_conv" in name]) == 3, "all three convolutions have kernels of this family"
+
+
+STEMS: dict[str, bytes] = {
+    "planes": conv_model(2, 3, 40, (20, 22), (7, 7), first=True, strides=[2, 2]),
+    "three axes": conv_model(1, 3, 32, (6, 6, 7), (3, 3, 3), first=True),
+    "blocked": conv_model(1, 12, 32, (60,), (15,), first=True, strides=[2]),
+}
+
+
+@pytest.mark.parametrize("case", STEMS)
+def test_few_channels(case):
+    own = check_model(STEMS[case], numerics=DIRECT, seeds=(1,))
+    assert len([name for name in own if "_conv" in name]) == 2
 
 
 TILES = [
@@ -100,15 +127,91 @@ TILES = [
 ]
 
 
-@pytest.mark.parametrize("case", ["two nodes", "one axis, leaves cut"])
-@pytest.mark.parametrize("tile", TILES, ids=str)
-def test_tile_and_split_change_no_bit(case, tile, monkeypatch):
+def force(monkeypatch: pytest.MonkeyPatch, family: Any, tiles: Any, tile: Any) -> None:
+    """The family uses ``tile`` wherever it fits."""
+
     def forced(shape, gpu):
         return tile if tile.fits(shape, gpu) else choose(shape, gpu)
 
-    choose = conv_tiles.choose_tile
-    monkeypatch.setattr(conv_family, "choose_tile", forced)
-    check_model(CASES[case], numerics=DIRECT, seeds=(1,))
+    choose = tiles.choose_tile
+    monkeypatch.setattr(family, "choose_tile", forced)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_tile_and_split_change_no_bit(tile, monkeypatch):
+    force(monkeypatch, conv_family, conv_tiles, tile)
+    check_model(CASES["two nodes"], numerics=DIRECT, seeds=(1,))
+
+
+def in_form(model: bytes, leaf: int) -> list[str]:
+    """Check ``model`` with every convolution in the Winograd form of this leaf that fits it."""
+
+    def named(op: Op) -> Op:
+        if op.kind != "conv" or op.int_("group") > 1:
+            return op
+        kernel = types[op.operands[1]].dims[2:]
+        found = [n for n, form in WINOGRAD.items() if form.leaf == leaf and fits(n, kernel)]
+        return op.with_attrs(arithmetic=found[0]) if found else op
+
+    module, store = import_onnx(model, filename="model.onnx", pins={})
+    frozen, _ = freeze(module, store, DIRECT)
+    types = frozen.main.types()
+    frozen = replace(frozen, graphs=(replace(frozen.main, ops=tuple(named(op) for op in frozen.main.ops)),))
+    lowered_module = lower_to_l2(frozen, store)
+    inputs = [random_input(v.type, n) for n, v in enumerate(lowered_module.main.inputs)]
+    return check_module(lowered_module, store, inputs, seeds=(1,))
+
+
+WINOGRADS: dict[str, tuple[bytes, int]] = {
+    "plane, odd ends, residual": (conv_model(1, 64, 64, (5, 7), (3, 3), residual=True), 32),
+    "plane, batch, channels not full": (conv_model(2, 20, 17, (6, 4), (3, 3), pads=[2, 0, 0, 2]), 16),
+    "plane, two nodes": (conv_model(1, 264, 32, (4, 4), (3, 3)), 16),
+    "line": (conv_model(1, 32, 40, (61,), (15,)), 32),
+    "line, batch": (conv_model(2, 72, 16, (30,), (4,), pads=[1, 2]), 16),
+}
+
+
+@pytest.mark.parametrize("case", WINOGRADS)
+def test_winograd_bits(case):
+    model, leaf = WINOGRADS[case]
+    assert "g_k2_conv" in "".join(in_form(model, leaf))
+
+
+@pytest.mark.parametrize(
+    ("case", "tile"),
+    [
+        ("plane, two nodes", winograd_tiles.Tile(1, 4, 2, 8, 1, 4)),
+        ("plane, two nodes", winograd_tiles.Tile(2, 2, 1, 4, 1, 2)),
+        ("plane, odd ends, residual", winograd_tiles.Tile(4, 1, 1, 8, 2, 2)),
+        ("plane, odd ends, residual", winograd_tiles.Tile(1, 2, 1, 8, 1, 1)),
+        ("line", winograd_tiles.Tile(4, 4, 1, 4, 1, 3)),
+    ],
+    ids=str,
+)
+def test_winograd_tile_and_split_change_no_bit(case, tile, monkeypatch):
+    force(monkeypatch, winograd_family, winograd_tiles, tile)
+    in_form(*WINOGRADS[case])
+
+
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_shapes_and_tiles(data):
+    draw = data.draw
+    kernel = draw(st.sampled_from([(1, 1), (3, 3), (2, 5), (4, 3)]))
+    channels, outputs = draw(st.sampled_from([16, 24, 48, 80])), draw(st.sampled_from([5, 16, 48]))
+    size = [draw(st.integers(k, 9)) for k in kernel]
+    strides, dilations = [draw(st.integers(1, 2)) for _ in kernel], [draw(st.integers(1, 2)) for _ in kernel]
+    pads = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)] * 2
+    model = conv_model(
+        draw(st.integers(1, 2)), channels, outputs, size, kernel, strides=strides, dilations=dilations, pads=pads
+    )
+
+    def drawn(shape, gpu):
+        return draw(st.sampled_from([t for t in conv_tiles.candidates(shape) if t.fits(shape, gpu)]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_family, "choose_tile", drawn)
+        check_model(model, numerics=DIRECT, seeds=(1,))
 
 
 def test_smaller_chip_gets_tiles_that_fit():

@@ -1,12 +1,14 @@
-"""A registry in a thread, reached over loopback like any other."""
+"""A registry in a thread, reached over loopback like any other; stores on each database."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uvicorn
@@ -21,7 +23,49 @@ from fhir_registry.server.protocol import FhirProtocol
 from fhir_registry.server.service import Service
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
+from fhir_registry.store.sql_store import SqlStore, utc_now
 from fhir_registry.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from postgres_cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server for the tests of this session."""
+    pytest.importorskip("psycopg", reason="needs the extra cuvil[postgresql]")
+    import postgres_cluster
+
+    if why := postgres_cluster.missing():
+        pytest.skip(why)
+    started = postgres_cluster.Cluster()
+    yield started
+    started.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def open_store_at(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlStore]:
+    """Opens the same store of one kind each time; empty the first time."""
+    if request.param == "sqlite":
+        return lambda clock=utc_now: SqliteStore(tmp_path / "registry.sqlite", clock)
+    address = request.getfixturevalue("cluster").database()
+    from fhir_registry.store.postgresql import PostgresqlStore
+
+    return lambda clock=utc_now: PostgresqlStore(address, clock)
+
+
+@pytest.fixture
+def empty_store(open_store_at: Callable[..., SqlStore]) -> Callable[..., SqlStore]:
+    """Opens an empty store each time."""
+
+    def opened(clock: Callable[[], datetime] = utc_now) -> SqlStore:
+        store = open_store_at(clock)
+        with store.database.transaction() as session:
+            for table in ("idx", "version", "resource"):
+                session.run(f"DELETE FROM {table}")
+        return store
+
+    return opened
 
 
 @pytest.fixture

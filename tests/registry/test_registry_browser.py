@@ -104,7 +104,7 @@ def test_search_open_verify_download_withdrawn(browser: Any, root: str, released
         == (released.folder / "inference-engine.proof.json").read_bytes()
     )
     press(browser, find(browser, ".actions button.primary"))
-    assert find(browser, "#verdict.good").text.startswith("✓ The release holds: all 27 checks passed")
+    assert find(browser, ".verdict.good").text.startswith("✓ The release holds: all 27 checks passed")
     assert len(browser.find_elements("css selector", "table.checks tbody tr.good")) == 27
     press(browser, browser.find_element("link text", "Back to the model"))
     assert "This server verified the release at" in text_of(browser)
@@ -114,7 +114,7 @@ def test_search_open_verify_download_withdrawn(browser: Any, root: str, released
     assert "Withdrawn: do not use" in alarm.text and "recalled, see notice 7" in alarm.text
     assert "Active" not in text_of(browser)
     press(browser, find(browser, ".actions button.primary"))
-    assert "the version be withdrawn" in find(browser, "#verdict").text
+    assert "the version be withdrawn" in find(browser, ".verdict").text
     assert not [e for e in browser.get_log("browser") if e["level"] == "SEVERE"]
 
 
@@ -124,7 +124,7 @@ def test_the_main_path_needs_no_script(plain_browser: Any, root: str) -> None:
     press(browser, find(browser, ".card h3 a"))
     assert not browser.find_elements("css selector", ".copy")
     press(browser, find(browser, ".actions button.primary"))
-    assert find(browser, "#verdict.good").is_displayed()
+    assert find(browser, ".verdict.good").is_displayed()
     browser.get(f"{root}/engines")
     assert not find(browser, "#by-file").is_displayed()
 
@@ -138,7 +138,7 @@ def test_chinese_is_one_press_away_and_stays(browser: Any, root: str) -> None:
     for expected in ("有效", "用途", "输入与输出", "证据链", "源模型", "立即验证", "Example Hospital Devices"):
         assert expected in shown, expected
     press(browser, find(browser, ".actions button.primary"))
-    assert "全部 27 项检查通过" in find(browser, "#verdict.good").text
+    assert "全部 27 项检查通过" in find(browser, ".verdict.good").text
     cuvil("registry", "withdraw", "tiny|1.0.0", "--reason", "有误")
     browser.refresh()
     assert "已撤回：请勿使用此模型版本" in find(browser, "section.alarm").text

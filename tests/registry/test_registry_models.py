@@ -12,6 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from registry_release import Released, Running, cuvil
+from tiny_models import ModelMaker
 
 from cuvil_assets.builder import open_instance
 from cuvil_assets.cli import main
@@ -76,6 +77,36 @@ def test_from_a_release_to_what_a_hospital_sees(
     assert "retired  tiny|1.0.0" in capsys.readouterr().out
     cuvil("registry", "audit")
     assert "events in one chain" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_releases_for_two_targets_are_one_model_and_withdrawn_together(
+    running: Running, released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_model: ModelMaker
+) -> None:
+    policy, engine, arm = released.folder.parent / "policy.yaml", tmp_path / "b" / "engine.bin", tmp_path / "arm"
+    cuvil("build", "--model", tiny_model(), "--policy", policy, "--target", "aarch64-linux-musl",
+          "--input-shape", "image=1,1,8,8", "--output", engine, "--equivalence-inputs", "1")  # fmt: skip
+    cuvil("sbom", engine)
+    cuvil("release", engine, "--output", arm)
+    client = running.client
+    cuvil("registry", "register", released.folder)
+    cuvil("registry", "register", arm)
+    capsys.readouterr()
+    for release in (released.folder, arm):
+        cuvil("registry", "register", release, "--json")
+        said = json.loads(capsys.readouterr().out)
+        assert said["changed"] == 0 and said["version"] == 2
+    model = client.call("GET", f"DeviceDefinition/{said['id']}")[2]
+    assert len(model["hasPart"]) == 2
+    digests = {i["value"] for i in model["identifier"]}
+    assert digests > {read_facts(release).digest for release in (released.folder, arm)}
+    outcome = client.call("GET", f"DeviceDefinition/{said['id']}/$verify")[2]
+    assert outcome["issue"][0]["details"]["text"] == "all 54 checks of the 2 releases hold"
+    page = client.raw("GET", f"{client.base.removesuffix('/fhir')}/models/{said['id']}")[2].decode()
+    assert page.count('class="step holds"') == 2 * 2 * 12 and "does not hold" not in page
+    cuvil("registry", "withdraw", "tiny|1.0.0", "--reason", "a test ended")
+    assert client.call("GET", "DeviceDefinition?artifact-status=active&_total=accurate")[2]["total"] == 0
+    assert client.call("GET", "DeviceDefinition?artifact-status=retired&_total=accurate")[2]["total"] == 3
 
 
 def test_what_is_no_verified_release_is_not_registered(

@@ -19,6 +19,9 @@ HEADERS: Final = (
 )
 _SOME: Final = (
     ("cuvil_conv.h", ("cuvil_conv<",)),
+    ("cuvil_winograd.h", ("cuvil_winograd<",)),
+    ("cuvil_stem.h", ("cuvil_stem<",)),
+    ("cuvil_depthwise.h", ("cuvil_depthwise<",)),
     ("ca1_integer.h", ("ca1_madd_v",)),
     ("ca1_resize.h", ("ca1_axis",)),
     ("ca1_sample.h", ("ca1_pixel", "ca1_roi_", "ca1_nearest_")),

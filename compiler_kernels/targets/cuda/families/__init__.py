@@ -10,18 +10,21 @@ from collections.abc import Callable
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.cuda.families.conv import conv
+from compiler_kernels.targets.cuda.families.depthwise import depthwise
 from compiler_kernels.targets.cuda.families.movement import join, moves, packing, relayout, strided
 from compiler_kernels.targets.cuda.families.pointwise import pointwise
 from compiler_kernels.targets.cuda.families.pool import global_pool, pool
 from compiler_kernels.targets.cuda.families.product import product
 from compiler_kernels.targets.cuda.families.recurrent import recurrent
 from compiler_kernels.targets.cuda.families.rows import layer_normalization, reduction, softmax
+from compiler_kernels.targets.cuda.families.stem import stem
+from compiler_kernels.targets.cuda.families.winograd import winograd
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
 Family = Callable[[Graph, Gpu, str], CudaKernel | None]
 FAMILIES: tuple[Family, ...] = (
-    *(conv,),
+    *(conv, winograd, stem, depthwise),
     *(product, softmax, layer_normalization, reduction, recurrent),
     *(pool, global_pool, pointwise),
     *(relayout, packing, join, moves, strided),

@@ -22,4 +22,4 @@ Expression: "matches('^[0-9a-f]{64}$')"
 Invariant: cuvil-tensor
 Description: "A tensor is written as its name, a colon, a space, and its type and shape, as in image: tensor(float32)[1,1,28,28]."
 Severity: #error
-Expression: "matches('^.+: tensor[(][a-z0-9]+[)][[].*[]]$')"
+Expression: "matches('^.+: tensor\\\\([a-z0-9]+\\\\)\\\\[.*\\\\]$')"

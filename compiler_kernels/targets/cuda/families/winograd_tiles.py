@@ -1,0 +1,170 @@
+"""Tile and split of a Winograd convolution on a GPU. Nothing here can change a bit.
+
+The sizes repeat those of runtime/cuda/cuvil_winograd.h, which asserts that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from compiler_kernels.arithmetic.order import RADIX
+from compiler_kernels.targets.cuda.gpu import Gpu
+
+REGISTERS: Final = 65536
+
+
+def pieces(whole: int, size: int) -> int:
+    """``whole`` over ``size``, rounded up."""
+    return -(-whole // size)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a tile is chosen by: ``axes`` of the form, ``units`` of 8 input channels, ``per`` of them in a leaf,
+    ``groups`` of three taps, ``blocks`` of 16 outputs, ``tiles`` of an image."""
+
+    axes: int
+    batch: int
+    units: int
+    per: int
+    groups: int
+    blocks: int
+    tiles: int
+
+    @property
+    def positions(self) -> int:
+        return 16 if self.axes == 2 else 4
+
+    @property
+    def leaves(self) -> int:
+        return pieces(self.units, self.per)
+
+    @property
+    def per_leaf(self) -> int:
+        """Most units of a leaf."""
+        return min(self.per, self.units)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Lanes: ``quads`` of outputs times 32 / quads tiles; a lane holds ``tiles`` of them and ``outputs`` quads.
+
+    Warps: the positions of ``columns`` of a plane's four (all four of a line) times ``leaves``. ``split`` blocks share
+    a sum by nodes of the tree, and blocks of other columns share its tiles.
+    """
+
+    columns: int
+    leaves: int
+    split: int
+    quads: int
+    outputs: int
+    tiles: int
+
+    def local(self, shape: Shape) -> int:
+        """Positions of a block."""
+        return 4 * self.columns if shape.axes == 2 else 4
+
+    def threads(self, shape: Shape) -> int:
+        return 32 * self.local(shape) * self.leaves
+
+    def resident(self, shape: Shape) -> int:
+        """Blocks per multiprocessor the compiler is asked to leave registers for."""
+        return max(1, min(4, REGISTERS // (self.threads(shape) * 128)))
+
+    @property
+    def group(self) -> int:
+        """Tiles of a block."""
+        return 32 // self.quads * self.tiles
+
+    @property
+    def wide(self) -> int:
+        """Blocks of 16 outputs."""
+        return self.quads * self.outputs // 4
+
+    def members(self, shape: Shape) -> int:
+        return (4 // self.columns if shape.axes == 2 else 1) * self.split
+
+    def sums(self, shape: Shape) -> int:
+        if shape.axes == 2:
+            groups = pieces(shape.batch * shape.tiles, self.group)
+        else:
+            groups = shape.batch * pieces(shape.tiles, self.group)
+        return groups * pieces(shape.blocks, self.wide)
+
+    def grid(self, shape: Shape) -> int:
+        return self.sums(shape) * self.members(shape)
+
+    def workspace(self, shape: Shape) -> int:
+        if self.members(shape) == 1:
+            return 0
+        kept = pieces(shape.leaves, RADIX) if self.split > 1 else 1
+        return self.sums(shape) * kept * shape.positions * self.group * self.wide * 4 * 16
+
+    def floats(self, shape: Shape) -> tuple[int, int]:
+        """Of transformed inputs (or sums) and of weights in shared memory."""
+        warps = self.threads(shape) // 32
+        row = shape.per_leaf * 8 + 4
+        if shape.axes == 2:
+            values = warps * self.group * row
+        else:
+            values = self.leaves * 3 * (2 * (self.group - 1) + 3 * (shape.groups - 1) + 2) * row
+        meet = self.leaves > 1 or self.members(shape) == 1
+        sums = warps * self.group * self.wide * 16 if meet else 0
+        return max(values, sums), warps * self.wide * (shape.per_leaf * shape.groups * 128 + 16)
+
+    def shared(self, shape: Shape) -> int:
+        """Bytes of shared memory."""
+        return 4 * sum(self.floats(shape))
+
+    def rounds(self, shape: Shape) -> int:
+        return pieces(pieces(shape.leaves, self.leaves), self.split)
+
+    def fits(self, shape: Shape, gpu: Gpu) -> bool:
+        if self.threads(shape) > 512 or self.shared(shape) > gpu.shared_bytes:
+            return False
+        if self.split > 1 and (self.rounds(shape) * self.leaves % RADIX or self.split > pieces(shape.leaves, RADIX)):
+            return False
+        if self.leaves > 1 and self.leaves // 2 >= shape.leaves:
+            return False
+        if self.wide > 1 and self.wide // 2 >= shape.blocks:
+            return False
+        return self.tiles * self.outputs <= 8
+
+    def cost(self, shape: Shape, gpu: Gpu) -> float:
+        """Estimated cycles: transforms, copies and sums of the blocks of one multiprocessor, and fixed waits."""
+        warps = self.threads(shape) // 32
+        blocks = self.grid(shape)
+        together = pieces(blocks, gpu.multiprocessors)
+        at_once = max(1, min(together, gpu.shared_bytes // self.shared(shape), 2048 // self.threads(shape)))
+        rounds = self.rounds(shape)
+        steps = shape.per_leaf * shape.groups
+        sums = 8 * self.tiles * self.outputs / min(1.0, warps * at_once / 10)
+        loads = 4 * (self.tiles + 4 * self.outputs)
+        product = steps * warps * max(sums, float(loads))
+        transform = self.leaves * self.group * shape.per_leaf * (3.0 + 1.2 * self.columns) + 700
+        traffic = self.floats(shape)[1] * 4 / 32.0
+        exchange = warps * self.group * self.wide * 1.0 + 200 if self.leaves > 1 else 0.0
+        end = self.group * self.wide * 16 * 0.6 + 500
+        if self.members(shape) > 1:
+            end += 2200 + self.group * self.wide * 12 * (shape.leaves / 8 if self.split > 1 else 1)
+        one = rounds * (max(product, traffic) + transform + exchange) + end
+        # Blocks that share a multiprocessor hide each other's waits, not each other's sums.
+        waves = pieces(together, at_once)
+        return waves * one + (together - waves) * rounds * product
+
+
+def candidates(shape: Shape) -> Iterator[Tile]:
+    for quads, outputs in ((4, 1), (8, 1), (8, 2)):
+        for tiles in (1, 2, 3, 4, 5, 6, 7, 8):
+            for columns in (1, 2, 4) if shape.axes == 2 else (4,):
+                for leaves in (1, 2, 4):
+                    for split in (1, 2, 4):
+                        yield Tile(columns, leaves, split, quads, outputs, tiles)
+
+
+def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
+    """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
+    found = [t for t in candidates(shape) if t.fits(shape, gpu)]
+    return min(found, key=lambda t: t.cost(shape, gpu), default=None)

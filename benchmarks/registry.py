@@ -24,7 +24,8 @@ from benchmarks.registry_home import SYSTEM, Server, fill, model, running
 from benchmarks.registry_load import Load, Measured, cpu_seconds, full_speed, paced
 from fhir_registry.audit.outbox import Outbox
 from fhir_registry.json_text import write_json
-from fhir_registry.server.serve import AUDIT, DATABASE
+from fhir_registry.server.serve import AUDIT
+from fhir_registry.store.open import DATABASE
 
 WANTED = {"read": 2500, "identifier": 1500, "create": 300}
 """Requests a second on two idle cores, load generator included."""

@@ -105,6 +105,8 @@ def read_query(kind: str, pairs: Sequence[tuple[str, str]], *, lenient: bool = F
     result: dict[str, str] = {}
     many: dict[str, list[str]] = {"_include": [], "_revinclude": []}
     for name, text in pairs:
+        if "\0" in text:
+            raise SearchError(f"{name[:60]} has the character U+0000, which no resource may hold")
         if name in many:
             many[name].append(text)
         elif name in _RESULT:
@@ -305,6 +307,11 @@ def write_cursor(values: Sequence[str]) -> str:
     return base64.urlsafe_b64encode(json.dumps(list(values), ensure_ascii=False).encode()).decode().rstrip("=")
 
 
+def _storable(text: str) -> bool:
+    """Text that a database takes: Unicode without U+0000 and halves of surrogate pairs."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def read_cursor(text: str) -> tuple[str, ...]:
     try:
         found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -312,6 +319,6 @@ def read_cursor(text: str) -> tuple[str, ...]:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found) or len(found) > 4:
         raise SearchError("_cursor is not one of this server's; follow the link next as it is")
-    if not found[-1].isdigit() or len(found[-1]) > 18:
+    if not found[-1].isdigit() or len(found[-1]) > 18 or not found[-1].isascii() or not all(map(_storable, found)):
         raise SearchError("_cursor is not one of this server's; follow the link next as it is")
     return tuple(found)

@@ -41,7 +41,8 @@ class Access:
     """Admits requests. ``trust_root``: whose builders may write; this machine's own keys if absent.
 
     ``private``: reads too need a token or certificate, of anybody known; ``metadata`` stays open, which clients read
-    before they know how to ask. ``rates``: what each of those known may do in a second.
+    before they know how to ask. ``rates``: what each of those known may do in a second. ``audience``: whom tokens must
+    be for; the address the request came to if empty, which its sender chooses.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Access:
         private: bool = False,
         rates: Rates | None = None,
         clock: Callable[[], float] = time.time,
+        audience: str = "",
     ) -> None:
+        self.audience = audience
         self.path = trust_root
         self.used = used
         self.private = private
@@ -82,7 +85,7 @@ class Access:
             if scheme.lower() != "bearer":
                 raise HttpError(401, "login", "Authorization is Bearer and a token", _CHALLENGE)
             try:
-                return await self._holder(token.strip(), request.base, writing)
+                return await self._holder(token.strip(), self.audience or request.base, writing)
             except RefusedTokenError as error:
                 raise HttpError(403, "forbidden", f"the token is refused: {error}") from None
         return self._certified(request.certificate, writing) if request.certificate else ""

@@ -65,6 +65,7 @@ class FhirApp:
         self.trust_root = trust_root
         self.admit = admit
         self.record = record
+        self._validating = asyncio.Semaphore(1)
         self.pages = Pages(service.store, trust_root)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +134,7 @@ class FhirApp:
             case ("POST", []):
                 return await process(self.service, request)
             case ("GET", ["_history"]):
-                return self.service.history(request, "", "")
+                return await self.service.ask(self.service.history, request, "", "")
             case ("POST", ["$validate"]):
                 return await self._validate(request, "", "")
         if not parts:
@@ -147,9 +148,9 @@ class FhirApp:
         service = self.service
         match (method, rest):
             case ("GET", []):
-                return service.search(request, kind, request.pairs)
+                return await service.ask(service.search, request, kind, request.pairs)
             case ("POST", ["_search"]):
-                return service.search(request, kind, [*request.pairs, *_form(request)])
+                return await service.ask(service.search, request, kind, [*request.pairs, *_form(request)])
             case ("POST", []):
                 return await service.create(request, kind)
             case ("PUT", []):
@@ -159,13 +160,13 @@ class FhirApp:
             case ("GET" | "POST", [identifier, "$validate"]):
                 return await self._validate(request, kind, identifier)
             case ("GET", ["_history"]):
-                return service.history(request, kind, "")
+                return await service.ask(service.history, request, kind, "")
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
-                return model_resource(service.store, request, identifier)
+                return await service.ask(model_resource, service.store, request, identifier)
             case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
                 return await asyncio.to_thread(verify, service.store, identifier, self.trust_root)
             case ("GET", [identifier]):
-                return service.read(request, kind, identifier)
+                return await service.ask(service.read, request, kind, identifier)
             case ("PUT", [identifier]):
                 return await service.update(request, kind, identifier)
             case ("PATCH", [identifier]):
@@ -173,16 +174,17 @@ class FhirApp:
             case ("DELETE", [identifier]):
                 return await service.delete(request, kind, identifier)
             case ("GET", [identifier, "_history"]):
-                return service.history(request, kind, identifier)
+                return await service.ask(service.history, request, kind, identifier)
             case ("GET", [identifier, "_history", version]):
-                return service.vread(request, kind, identifier, version)
+                return await service.ask(service.vread, request, kind, identifier, version)
         raise HttpError(
             405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
         )
 
     async def _validate(self, request: Request, kind: str, identifier: str) -> Response:
-        # in a thread: what people send here may be large, and nothing else should wait for it
-        return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
+        # Anybody may ask, for any type, and it may be large: one at a time, in a thread beside the requests of others.
+        async with self._validating:
+            return await asyncio.to_thread(validate_operation, self.service.store, READ_ONLY, request, kind, identifier)
 
     def capability(self, base: str) -> dict[str, Any]:
         return capability_statement(base, self.version, RELEASED)

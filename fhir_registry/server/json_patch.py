@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from fhir_registry.json_text import JsonError, read_json
+from fhir_registry.json_text import JsonError, count_values, read_json
 
 MOST: Final = 1000
 MOST_COPIED: Final = 100_000
@@ -50,7 +50,7 @@ def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
     for number, item in enumerate(operations):
         try:
             if item["op"] == "copy":
-                copied += _size(_get(document, _pointer(item["from"])))
+                copied += count_values(_get(document, _pointer(item["from"])))
                 if copied > MOST_COPIED:
                     raise PatchError(f"the patch copies more than {MOST_COPIED} values", 413)
             document = _apply(document, item)
@@ -133,13 +133,6 @@ def _remove(document: Any, path: list[str]) -> Any:
     else:
         del parent[path[-1]]
     return document
-
-
-def _size(value: Any) -> int:
-    """How many JSON values there are in ``value``, itself included."""
-    if isinstance(value, dict | list):
-        return 1 + sum(_size(item) for item in (value.values() if isinstance(value, dict) else value))
-    return 1
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,20 +25,21 @@ from fhir_registry.server.tls import TlsFiles, server_context
 from fhir_registry.server.used import UsedTokens
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
-from fhir_registry.store.sqlite import SqliteStore
+from fhir_registry.store.open import open_store
+from fhir_registry.store.sql_store import SqlStore
 
-DATABASE = "registry.sqlite"
 AUDIT = "audit.sqlite"
-TOKENS = "tokens.sqlite"
+CONNECTIONS = 16
 
 
 @dataclass(frozen=True)
 class Serving:
     """How a registry is served. ``base``: the address of ``/fhir`` as clients see it; from the request if empty.
 
-    ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are for those
-    who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit. ``at_once``:
-    requests being answered.
+    ``audience``: the address that tokens must be for; what a request says of itself would let a token for another
+    server in. ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are
+    for those who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit.
+    ``at_once``: requests being answered.
     """
 
     base: str = ""
@@ -47,13 +49,14 @@ class Serving:
     write_rate: float = 100.0
     at_once: int = 256
     tls: TlsFiles | None = None
+    audience: str = ""
 
 
 @dataclass
 class Registry:
     """Everything a running registry holds open."""
 
-    store: SqliteStore
+    store: SqlStore
     writer: GroupCommit[Sequence[Write], list[Written]]
     outbox: Outbox
     used: UsedTokens
@@ -67,20 +70,22 @@ class Registry:
         self.store.close()
 
 
-def open_registry(folder: Path, serving: Serving, *, version: str) -> Registry:
-    """Open the registry in ``folder``, which is made when missing."""
-    store = SqliteStore(folder / DATABASE)
+def open_registry(folder: Path, serving: Serving, *, version: str, address: str = "") -> Registry:
+    """Open the registry in ``folder``, which is made when missing, or in the PostgreSQL database at ``address``."""
+    store = open_store(folder, address)
     seed(store)
     writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
-    outbox = Outbox(folder / AUDIT)
+    outbox = Outbox(store.database)
 
     async def record(request: Request, response: Response) -> None:
         await outbox.appended(audit_event(request, response, "Cuvil registry"))
 
     # An address may be that of many people, a name is one: each has buckets of its own.
     addresses, names = (Rates(serving.read_rate, serving.write_rate) for _ in range(2))
-    used = UsedTokens(folder / TOKENS)
-    access = Access(serving.trust_root, used, private=serving.private, rates=names)
+    used = UsedTokens(store.database)
+    access = Access(
+        serving.trust_root, used, private=serving.private, rates=names, audience=serving.base or serving.audience
+    )
     app = FhirApp(
         Service(store, writer),
         version=version,
@@ -133,6 +138,9 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
         server.should_exit = True
 
     async def run() -> None:
+        if registry.store.waits:
+            # As many threads as the store has connections: the others write, or wait in this process.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CONNECTIONS, "registry-reader"))
         task: asyncio.Task[Any] = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)

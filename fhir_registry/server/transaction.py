@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from fhir_registry.json_text import JsonError, read_json, write_json
+from fhir_registry.json_text import write_json
 from fhir_registry.search.parameters import SERVED
-from fhir_registry.server.http import HttpError, Request, Response, check_content_type
+from fhir_registry.server.http import HttpError, Request, Response, check_content_type, parsed_body
 from fhir_registry.server.service import InvalidResourceError, Service, bundle, etag_version
 from fhir_registry.store.base import StoreUnavailableError, Write, Written
 from fhir_registry.validation.issues import Issue, one_outcome, operation_outcome
@@ -23,10 +23,7 @@ _URL: Final = re.compile(r"([A-Z][A-Za-z]+)(?:/([A-Za-z0-9.-]{1,64}))?(?:\?(.*))
 async def process(service: Service, request: Request) -> Response:
     """Answer a Bundle posted to the base."""
     check_content_type(request)
-    try:
-        found = read_json(request.body)
-    except JsonError as error:
-        raise HttpError(400, "structure", f"the body cannot be read: {error}") from None
+    found = parsed_body(request.body)
     kind = found.get("type") if isinstance(found, dict) and found.get("resourceType") == "Bundle" else None
     if not isinstance(found, dict) or kind not in ("batch", "transaction"):
         raise HttpError(400, "invalid", "a Bundle of type batch or transaction is posted to the base")
@@ -146,9 +143,11 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
     inner = Request(item.method, item.url, item.query, headers, body, request.base, request.client, request.who)
     try:
         if item.method == "GET" and item.id:
-            response = service.read(inner, item.kind, item.id)
+            response = await service.ask(service.read, inner, item.kind, item.id)
         elif item.method == "GET":
-            response = service.search(inner, item.kind, parse_qsl(item.query, keep_blank_values=True))
+            response = await service.ask(
+                service.search, inner, item.kind, parse_qsl(item.query, keep_blank_values=True)
+            )
         elif item.method == "POST":
             response = await service.create(inner, item.kind)
         elif item.method == "PUT":

@@ -33,6 +33,10 @@ class SqlStore:
         self.database = database
         self.clock = clock
 
+    @property
+    def waits(self) -> bool:
+        return self.database.waits
+
     def close(self) -> None:
         self.database.close()
 

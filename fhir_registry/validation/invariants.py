@@ -7,6 +7,7 @@ on every element or resource (a path engine would spend most of its time on them
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -94,11 +95,11 @@ def _all_referred_to(value: Any, root: Any) -> bool:
     if not inside:
         return True
     outer = set(_texts({name: item for name, item in value.items() if name != "contained"}))
-    among = {item.get("id"): set(_texts(item)) for item in inside}
-    for item in inside:
+    within = [set(_texts(item)) for item in inside]
+    holders = Counter(text for texts in within for text in texts)
+    for item, texts in zip(inside, within, strict=True):
         mine = f"#{item.get('id')}"
-        others = set().union(*(texts for key, texts in among.items() if key != item.get("id"))) if among else set()
-        if mine not in outer and mine not in others and "#" not in among[item.get("id")]:
+        if mine not in outer and holders[mine] == (mine in texts) and "#" not in texts:
             return False
     return True
 
@@ -114,14 +115,27 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
+def _target_within(value: Any, root: Any) -> bool:
+    """ref-1: ``#id`` names a contained resource (``#`` alone: the one that contains it)."""
+    text = value.get("reference") if isinstance(value, dict) else None
+    if not isinstance(text, str) or not text.startswith("#") or text == "#":
+        return True
+    return any(item.get("id") == text[1:] for item in _contained(root))
+
+
 def _no_version(value: Any, root: Any) -> bool:
     """dom-4."""
-    return not any({"versionId", "lastUpdated"} & set(item.get("meta") or ()) for item in _contained(value))
+    return not any({"versionId", "lastUpdated"} & _meta(item).keys() for item in _contained(value))
 
 
 def _no_security(value: Any, root: Any) -> bool:
     """dom-5."""
-    return not any("security" in (item.get("meta") or ()) for item in _contained(value))
+    return not any("security" in _meta(item) for item in _contained(value))
+
+
+def _meta(item: dict[str, Any]) -> dict[str, Any]:
+    found = item.get("meta")
+    return found if isinstance(found, dict) else {}
 
 
 def _passes(value: Any, root: Any) -> bool:
@@ -191,6 +205,7 @@ BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
     "dom-6": _passes,
     "eld-11": binding_of_coded,
     "per-1": _period_ordered,
+    "ref-1": _target_within,
     "sdf-24": targets_on_codeable_reference,
     "sdf-25": binding_on_codeable_reference,
     "txt-1": _narrative,

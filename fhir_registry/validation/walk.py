@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -11,11 +12,15 @@ from fhir_registry.definitions.types import Definitions, Element, Kind, Structur
 from fhir_registry.validation.conform import check_claim
 from fhir_registry.validation.invariants import check_invariants
 from fhir_registry.validation.issues import ERROR, Issue
+from fhir_registry.validation.moments import is_day
 
+MOST_SECONDS: Final = 5.0
 LONGEST_STRING: Final = 1 << 20
 _NUMBERS: Final = {"integer": int, "unsignedInt": int, "positiveInt": int, "decimal": (int, Decimal)}
 _LIMITS: Final = {"integer": (-(2**31), 2**31 - 1), "unsignedInt": (0, 2**31 - 1), "positiveInt": (1, 2**31 - 1)}
 _NESTED: Final = ("BackboneElement", "Element")
+_DATES: Final = frozenset({"date", "dateTime", "instant"})
+_ABOUT: Final = frozenset({"resourceType", "id", "meta", "implicitRules", "language"})
 _REFERENCE: Final = re.compile(
     r"^(?:https?://\S+/)?([A-Z][A-Za-z]+)/[A-Za-z0-9.-]{1,64}(?:/_history/[A-Za-z0-9.-]{1,64})?$"
 )
@@ -37,7 +42,8 @@ def validate(
     """Everything that is wrong with ``resource`` (as ``read_json`` gives it), in document order; empty when valid.
 
     It is held to its type, to the profiles it claims in ``meta.profile``, and to ``profiles``; one that is not known
-    here is a warning.
+    here is a warning. A resource whose invariants take more than ``MOST_SECONDS`` of CPU time is not valid: some are
+    quadratic in it.
     """
     walk = _Walk(definitions or r5(), invariants)
     walk.top, walk.asked = resource, tuple(profiles)
@@ -54,6 +60,7 @@ class _Walk:
         self.invariants = invariants
         self.issues: list[Issue] = []
         self.root: Any = None
+        self.until = time.thread_time() + MOST_SECONDS
         self.top: Any = None
         self.asked: tuple[str, ...] = ()
 
@@ -72,7 +79,9 @@ class _Walk:
         assert structure is not None
         before, self.root = self.root, root
         self.element(value, structure, structure.name, place)
-        if self.invariants:
+        if value.keys() <= _ABOUT and kind != "Parameters":
+            self.say(place, "required", "a resource needs an element besides id, meta, implicitRules and language")
+        if self.invariants and self.in_time(place):
             self.issues += check_invariants(value, structure.root.constraints, place, root, value)
         self.profiles(value, place, root)
         self.root = before
@@ -194,8 +203,16 @@ class _Walk:
         if element.strength == "required":
             self.binding(item, element, place)
 
+    def in_time(self, place: str) -> bool:
+        if time.thread_time() > self.until:
+            self.invariants = False
+            self.say(
+                place, "too-costly", f"the invariants from here on need more than {MOST_SECONDS:.0f} s to evaluate"
+            )
+        return self.invariants
+
     def rules(self, item: Any, element: Element, place: str) -> None:
-        if self.invariants and element.constraints:
+        if self.invariants and element.constraints and self.in_time(place):
             self.issues += check_invariants(item, element.constraints, place, self.root, None)
 
     def primitive(self, item: Any, kind: Kind, place: str) -> None:
@@ -225,7 +242,9 @@ class _Walk:
         if own is not None:
             return own.fullmatch(item) is not None
         pattern = self.definitions.pattern(code)
-        return pattern is None or pattern.fullmatch(item) is not None
+        if pattern is not None and pattern.fullmatch(item) is None:
+            return False
+        return code not in _DATES or item[8:10] <= "28" or is_day(item[:10])
 
     def binding(self, item: Any, element: Element, place: str) -> None:
         """A required binding: the code of a code, of a Coding, or of one coding of a CodeableConcept."""
@@ -237,10 +256,7 @@ class _Walk:
             if item not in codes:
                 self.say(place, "code-invalid", _not_in(item, element, codes))
         elif isinstance(item, dict):
-            listed = item.get("coding") if "coding" in item or "text" in item else [item]
-            found = [(c.get("system", ""), c.get("code", "")) for c in listed or () if isinstance(c, dict)]
-            if "concept" in item and isinstance(item["concept"], dict):
-                found = [(c.get("system", ""), c.get("code", "")) for c in item["concept"].get("coding", ())]
+            found = [pair for pair in map(_pair, _codings(item)) if pair is not None]
             if found and not any(pair in pairs for pair in found) and any(code for _, code in found):
                 self.say(place, "code-invalid", _not_in(str(found[0][1]), element, codes))
 
@@ -258,6 +274,23 @@ class _Walk:
         elif kind.targets and not kind.targets & {target, "Resource", "DomainResource"}:
             allowed = ", ".join(sorted(kind.targets))
             self.say(f"{place}.reference", "structure", f"a {target} may not be referred to here; allowed: {allowed}")
+
+
+def _codings(item: dict[str, Any]) -> list[Any]:
+    """The codings of a Coding, CodeableConcept or CodeableReference; none where it is not of such a form."""
+    concept = item.get("concept", item)
+    if isinstance(concept, dict) and ("concept" in item or "coding" in item or "text" in item):
+        listed = concept.get("coding")
+        return listed if isinstance(listed, list) else []
+    return [item]
+
+
+def _pair(coding: Any) -> tuple[str, str] | None:
+    """System and code, where both are texts."""
+    if not isinstance(coding, dict):
+        return None
+    system, code = coding.get("system", ""), coding.get("code", "")
+    return (system, code) if isinstance(system, str) and isinstance(code, str) else None
 
 
 def _not_in(code: str, element: Element, codes: frozenset[str]) -> str:

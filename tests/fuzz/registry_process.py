@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from evidence.keys import init_keys
 from evidence.verifier.signing import P384, Signer
 from fhir_registry.server.access import make_token
+
+UNLIMITED: Final = ("--read-rate", "0", "--write-rate", "0")
 
 
 class Server:
@@ -29,7 +32,7 @@ class Server:
         self.log = folder / "server.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0", *options],
+                [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0", *UNLIMITED, *options],
                 env={**os.environ, "CUVIL_HOME": str(self.home)},
                 stdout=subprocess.PIPE,
                 stderr=log,

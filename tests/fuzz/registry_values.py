@@ -65,7 +65,12 @@ class Maker:
     def resource(self, kind: str, rich: float = 0.15) -> dict[str, Any]:
         structure = self.definitions.structure(kind)
         assert structure is not None
-        return {"resourceType": kind, **self._object(structure, kind, rich, 0)}
+        found = {"resourceType": kind, **self._object(structure, kind, rich, 0)}
+        if "contained" in structure.children[kind] and self.rng.random() < 0.1:
+            inner = self.rng.choice(("Organization", "Device", "Basic", "Binary"))
+            found["contained"] = [{**self.resource(inner, rich / 2), "id": "c"}]
+            found["extension"] = [{"url": "https://example.org/x", "valueReference": {"reference": "#c"}}]
+        return found
 
     def _object(self, structure: Structure, path: str, rich: float, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import uvicorn
 from registry_client import Client
 from registry_release import released, running  # noqa: F401  (fixtures)
+from registry_serving import serving
 
-from fhir_registry.audit.events import audit_event
-from fhir_registry.audit.outbox import Outbox
-from fhir_registry.server.app import FhirApp
-from fhir_registry.server.http import Request, Response
-from fhir_registry.server.protocol import FhirProtocol
-from fhir_registry.server.service import Service
-from fhir_registry.server.writer import GroupCommit
-from fhir_registry.store.base import Write, Written
 from fhir_registry.store.sql_store import SqlStore, utc_now
 from fhir_registry.store.sqlite import SqliteStore
 
@@ -70,26 +59,5 @@ def empty_store(open_store_at: Callable[..., SqlStore]) -> Callable[..., SqlStor
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Client]:
-    store = SqliteStore(tmp_path / "registry.sqlite")
-    writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
-    outbox = Outbox(tmp_path / "audit.sqlite")
-
-    async def record(request: Request, response: Response) -> None:
-        await outbox.appended(audit_event(request, response, "test registry"))
-
-    app = FhirApp(Service(store, writer), version="test", record=record)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", http=FhirProtocol, ws="none")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield Client(f"http://127.0.0.1:{port}/fhir", store, outbox)
-        server.should_exit = True
-        thread.join(timeout=10)
-    writer.close()
-    outbox.close()
-    store.close()
+    with serving(tmp_path) as client:
+        yield client

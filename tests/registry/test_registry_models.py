@@ -141,6 +141,9 @@ def test_writes_need_a_builders_token(running: Running) -> None:
     assert post(token) == 201
     assert post(token) == 403  # once only
     assert post(make_token(signer, "https://another.org/fhir")) == 403
+    # Who was sent a token for itself may not use it here by calling this server by its own name.
+    elsewhere = {"Authorization": f"Bearer {make_token(signer, 'http://another.org/fhir')}", "Host": "another.org"}
+    assert client.call("POST", "Organization", ORGANISATION, elsewhere)[0] == 403
     assert post(make_token(signer, client.base, now=time.time() - 600)) == 403
     assert post(make_token(signer, client.base, now=time.time() + 600)) == 403
     assert post(make_token(signer, client.base, seconds=4000)) == 403

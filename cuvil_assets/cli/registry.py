@@ -48,8 +48,8 @@ def _ready(base: str, private: bool) -> None:
     print(f"{base}/metadata", flush=True)
     reads = "reads need a token or certificate" if private else "reads are open"
     print(
-        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, writes need a builder's; "
-        "end with Ctrl-C",
+        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, "
+        "writes need a builder's token or certificate; end with Ctrl-C",
         file=sys.stderr,
         flush=True,
     )
@@ -136,7 +136,7 @@ def listed(place: Place, as_json: bool) -> None:
         return
     for row in rows:
         print(f"{row['status']:8} {row['model']:40} DeviceDefinition/{row['id']}")
-    print(f"{len(rows)} model versions")
+    print("1 model version" if len(rows) == 1 else f"{len(rows)} model versions")
 
 
 def check_audit(place: Place, as_json: bool) -> None:

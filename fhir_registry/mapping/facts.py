@@ -77,6 +77,11 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
     no bill of materials, from which the tensors are read.
     """
     place = release.parent if release.is_file() and release.suffix != ".zip" else release
+    if place.is_dir() and not any(place.glob(f"*{RELEASE_SUFFIX}")):
+        raise UsageError(
+            f"{place}: no release lies here (it has no file *{RELEASE_SUFFIX}); "
+            "`cuvil release ENGINE --output FOLDER` makes one"
+        )
     verify_release(place, trust_root).raise_if_failed()
     listing = list_release(place)
     (name,) = [n for n in listing.digests if n.endswith(RELEASE_SUFFIX) and "/" not in n]
@@ -86,7 +91,10 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
     build = read_statement(read_envelope(listing.read(statement.proof.file)).payload)
     sbom = statement.parts.get("sbom")
     if sbom is None:
-        raise UsageError(f"{place}: the release has no bill of materials; run `cuvil sbom` before `cuvil release`")
+        raise UsageError(
+            f"{place}: the release has no bill of materials; run `cuvil sbom ENGINE`, "
+            "then `cuvil release` into another folder"
+        )
     inputs, outputs = _tensors(json.loads(listing.read(sbom.file)))
     wanted = [name, statement.proof.file, statement.policy.file, *(part.file for part in statement.parts.values())]
     wanted += [n for n in ("proof.html",) if n in listing.digests]

@@ -107,9 +107,6 @@ class PostgresqlSession:
     def run(self, text: str, values: Sequence[Any] = ()) -> None:
         self._cursor.execute(_numbered(text), values)
 
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None:
-        self._cursor.executemany(_numbered(text), values)
-
 
 @lru_cache(maxsize=1000)
 def _numbered(text: str) -> bytes:

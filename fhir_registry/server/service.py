@@ -22,6 +22,8 @@ from fhir_registry.validation.walk import validate
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
 Answer = TypeVar("Answer")
+LONG_AT_ONCE: Final = 2
+MOST_LONG: Final = 32
 _ETAG: Final = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -45,14 +47,28 @@ class Service:
     def __init__(self, store: Store, writer: GroupCommit[Sequence[Write], list[Written]]) -> None:
         self.store = store
         self.writer = writer
+        self._long_running = asyncio.Semaphore(LONG_AT_ONCE)
+        self._long_waiting = 0
 
     # ---- reading
 
-    async def ask(self, function: Callable[..., Answer], *given: Any) -> Answer:
-        """What ``function``, which reads the store, answers; in a thread where the store waits for another process."""
-        if self.store.waits:
-            return await asyncio.to_thread(function, *given)
-        return function(*given)
+    async def ask(self, function: Callable[..., Answer], *given: Any, long: bool = False) -> Answer:
+        """What ``function``, which reads the store, answers; in a thread where the store waits for another process.
+
+        ``long``: it may look at all resources. Few of these run at once, and few wait, so that others are not kept from
+        their turn; ``HttpError`` 503 for more.
+        """
+        if not long:
+            return await asyncio.to_thread(function, *given) if self.store.waits else function(*given)
+        if self._long_waiting >= MOST_LONG:
+            text = f"{MOST_LONG} searches that look at many resources are waiting; ask again in a second"
+            raise HttpError(503, "throttled", text, {"Retry-After": "1"})
+        self._long_waiting += 1
+        try:
+            async with self._long_running:
+                return await asyncio.to_thread(function, *given)
+        finally:
+            self._long_waiting -= 1
 
     def read(self, request: Request, kind: str, identifier: str) -> Response:
         found = self.store.read(kind, self._id(identifier))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,33 @@ def test_a_served_registry_limits_each_client(tmp_path: Path) -> None:
         assert client.call("GET", "metadata")[0] == 200
     finally:
         assert "Traceback" not in server.stop()
+
+
+def test_long_searches_take_turns_and_others_pass_them(registry: Client) -> None:
+    """Searches that look at everything wait for each other; a read does not wait for them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from fhir_registry.server.service import LONG_AT_ONCE
+
+    made = registry.created({"resourceType": "Organization", "name": "O"})
+    gate, inside, most = threading.Event(), [0], [0]
+    searched = type(registry.store).search
+
+    def slow(self: Any, query: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        gate.wait(20)
+        inside[0] -= 1
+        return searched(self, query)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(60) as pool:
+        patch.setattr(type(registry.store), "search", slow)
+        asked = [pool.submit(registry.call, "GET", "Organization?name:contains=o") for _ in range(50)]
+        assert registry.call("GET", f"Organization/{made['id']}")[0] == 200
+        until = time.monotonic() + 20
+        while sum(one.done() for one in asked) < 18 and time.monotonic() < until:
+            time.sleep(0.01)
+        gate.set()
+        statuses = [one.result()[0] for one in asked]
+    assert most[0] == LONG_AT_ONCE
+    assert statuses.count(503) == 18 and statuses.count(200) == 32

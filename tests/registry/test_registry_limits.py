@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_client import Client
 
+from fhir_registry.search.extract import Row
 from fhir_registry.server.http import HttpError, Receive, Scope, Send
 from fhir_registry.server.limits import BURST_SECONDS, Limited, Rates, network
 from fhir_registry.server.serve import listen
@@ -168,3 +169,30 @@ def test_long_searches_take_turns_and_others_pass_them(registry: Client) -> None
         statuses = [one.result()[0] for one in asked]
     assert most[0] == LONG_AT_ONCE
     assert statuses.count(503) == 18 and statuses.count(200) == 32
+
+
+def test_a_search_that_does_not_end_soon_goes_on_in_a_thread(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name of a parameter tells: what is asked for lies behind everything else."""
+    import fhir_registry.server.service as service
+    from fhir_registry.store.base import TooLongError, Write
+
+    monkeypatch.setattr("fhir_registry.store.sqlite._STEPS", 1000)  # of connections made from here on
+    resource = {"resourceType": "Organization", "name": "O"}
+    rows = (Row("name", "o", "O"),)
+    registry.store.commit([Write("POST", "Organization", f"o-{n}", resource, rows) for n in range(3000)])
+    query = "Organization?name=o&_sort=-_id&_count=1"
+    seen: list[str] = []
+    searched = service.Service.search
+
+    def search(self: Any, *given: Any) -> Any:
+        seen.append(threading.current_thread().name)
+        return searched(self, *given)
+
+    monkeypatch.setattr(service.Service, "search", search)
+    monkeypatch.setattr("fhir_registry.server.app.may_be_long", lambda pairs: False)
+    monkeypatch.setattr(service, "SOON_SECONDS", 0.0)
+    assert len(registry.call("GET", query)[2]["entry"]) == 1
+    assert len(seen) == 2 and seen[0] != seen[1], seen
+    with pytest.raises(TooLongError), registry.store.hurried(0):
+        registry.store.history("Organization", "", 1000, None)
+    assert registry.store.history("Organization", "", 1, None)[1] == 3000

@@ -77,9 +77,10 @@ class FhirApp:
         if self.record is not None:
             try:
                 await self.record(request, response)
-            except Exception:
+            except Exception as error:
                 # An access that cannot be recorded does not happen.
-                LOG.exception("the audit trail cannot be written")
+                known = isinstance(error, StoreUnavailableError)
+                LOG.error("the audit trail cannot be written: %s", error, exc_info=not known)
                 response = HttpError(
                     503, "transient", "the audit trail cannot be written; try again later", RETRY
                 ).response()

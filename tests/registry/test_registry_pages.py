@@ -7,6 +7,7 @@ import base64
 import html
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from registry_client import Client
 
+from cuvil_assets.cli import main
 from fhir_registry.mapping import names
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
@@ -460,3 +462,11 @@ def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: 
     text = sent[1]["body"].decode()
     assert said in text and "the reason of the server" in text
     Reader(text)
+
+
+def test_a_registry_without_its_packages_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["registry", "list"]) == 2
+    assert "run pip install 'cuvil[registry]'" in capsys.readouterr().err

@@ -214,6 +214,8 @@ def test_search_finds_by_every_field_and_pages(registry: Client) -> None:
         "q=nodules+example",
         "purpose=100%25_sure",
         "input=float32)[1,+1,64,64",
+        "input=1x1x64x64",
+        "input=1+%C3%97+1+x+64",
         "manufacturer=example",
         "identifier=lung|1.0",
         "q=nodules,",
@@ -224,6 +226,8 @@ def test_search_finds_by_every_field_and_pages(registry: Client) -> None:
     assert "Withdrawn" in read.text and "2026-11-30" in read.text and "recalled, see notice 7" in read.text
     read, _ = page(registry, "?q=nothing+like+that")
     assert names_of(read) == [] and "No registered model version meets" in read.text
+    read, _ = page(registry, f"?identifier=SHA256:{'AB' * 32}")
+    assert f"/engines?digest={'ab' * 32}" in [a.get("href") for a in read.all("a")]
     seen: list[str] = []
     path: str | None = "?q=plain"
     pages = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +37,9 @@ class SqlStore:
     @property
     def waits(self) -> bool:
         return self.database.waits
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        return self.database.hurried(seconds)
 
     def close(self) -> None:
         self.database.close()
@@ -91,8 +95,10 @@ class SqlStore:
             total = _count(session, found.text, found.values)
         if query.summary == "count" or query.count == 0:
             return Page((), (), "", total)
-        page = sql.page(query)
-        rows = session.rows(page.text, page.values)
+        rows: list[tuple[Any, ...]] = []
+        for page in sql.pages(query):
+            if len(rows) <= query.count:
+                rows += session.rows(page.text, (*page.values, query.count + 1 - len(rows)))
         following = ""
         if len(rows) > query.count:
             rows.pop()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fhir.resources import get_fhir_model_class
 from registry_client import Client
 
 from fhir_registry.definitions.conformance import conformance_resources, definition, elements, generated
@@ -28,6 +29,7 @@ def seeded(registry: Client) -> Iterator[Client]:
 def test_definitions_are_valid_and_complete() -> None:
     for item in conformance_resources():
         assert [i for i in validate(item) if i.severity == "error"] == [], item["url"]
+        get_fhir_model_class(item["resourceType"]).model_validate(item)
         if item["resourceType"] != "StructureDefinition":
             continue
         shot, change = item["snapshot"]["element"], item["differential"]["element"]
@@ -40,7 +42,7 @@ def test_a_snapshot_says_what_base_and_differential_say() -> None:
     by_id = {e["id"]: e for e in elements(PROFILE) or ()}
     plain, sliced = by_id["DeviceDefinition.identifier"], by_id["DeviceDefinition.identifier:release"]
     assert (plain["min"], plain["max"]) == (3, "*") and "slicing" in plain
-    assert (sliced["min"], sliced["max"], sliced["sliceName"]) == (1, "1", "release") and "slicing" not in sliced
+    assert (sliced["min"], sliced["max"], sliced["sliceName"]) == (1, "*", "release") and "slicing" not in sliced
     value = by_id["DeviceDefinition.identifier:release.value"]
     assert value["path"] == "DeviceDefinition.identifier.value" and value["base"]["path"] == "Identifier.value"
     assert {"ele-1", "cuvil-sha3-512"} <= {c["key"] for c in value["constraint"]}

@@ -85,5 +85,8 @@ sushi: setup  ## compile the registry's definitions (fhir_registry/fsh) with fsh
 test-sushi: setup  ## compare what SUSHI makes of them with what is committed and served; needs npm
 	$(BIN)/python scripts/sushi.py --check
 
+test-examples: setup  ## the registry's validator on the official FHIR R5 examples; needs npm
+	$(BIN)/python scripts/r5_examples.py
+
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,7 +24,8 @@ from benchmarks.registry_home import SYSTEM, Server, fill, model, running
 from benchmarks.registry_load import Load, Measured, cpu_seconds, full_speed, paced
 from fhir_registry.audit.outbox import Outbox
 from fhir_registry.json_text import write_json
-from fhir_registry.server.serve import AUDIT, DATABASE
+from fhir_registry.server.serve import AUDIT
+from fhir_registry.store.open import DATABASE
 
 WANTED = {"read": 2500, "identifier": 1500, "create": 300}
 """Requests a second on two idle cores, load generator included."""
@@ -138,12 +139,15 @@ def sync_ms(folder: Path) -> float:
     return sorted(times)[25] * 1e3
 
 
-def run(resources: int, seconds: float, connections: int, only: list[str], say: Any) -> dict[str, Any]:
+def run(
+    resources: int, seconds: float, connections: int, only: list[str], kept: Path | None, say: Any
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="cuvil-registry-") as folder:
-        home = Path(folder)
+        home = kept or Path(folder)
         data = home / "registry"
         start = time.perf_counter()
-        fill(data / DATABASE, resources, lambda done: say(f"filled {done} of {resources}"))
+        if not (data / DATABASE).exists():
+            fill(data / DATABASE, resources, lambda done: say(f"filled {done} of {resources}"))
         report: dict[str, Any] = {
             "resources": resources,
             "fill_s": round(time.perf_counter() - start, 1),
@@ -174,13 +178,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (default 10)")
     parser.add_argument("--connections", type=int, default=32, help="open at once (default 32)")
     parser.add_argument("--only", nargs="+", default=[], choices=[*WANTED, "searches"], help="leave out the others")
+    parser.add_argument("--home", type=Path, help="fill this folder, or use it as it is, and keep it")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    report = run(arguments.resources, arguments.seconds, arguments.connections, arguments.only, say)
+    report = run(arguments.resources, arguments.seconds, arguments.connections, arguments.only, arguments.home, say)
     if arguments.json:
         print(json.dumps(report, indent=2))
         return

@@ -23,17 +23,15 @@ from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.stages.backend import (
     clinical_of,
     config_digest,
-    guards_of,
     lower_to_l2,
-    sessions_of,
-    wants_lockstep,
+    program_of,
 )
 from compiler_kernels.stages.frontend import freeze
-from compiler_kernels.targets.c.program import COMPILED_FILES, Identity, generate
-from compiler_kernels.targets.isa import BY_NAME, VARIANTS, Isa
+from compiler_kernels.targets.c.program import COMPILED_FILES, Identity
+from compiler_kernels.targets.isa import BY_NAME, Isa
 from compiler_kernels.targets.registry import TARGETS, Target, resolve_target
-from compiler_kernels.toolchain.sources import runtime_sources
-from compiler_kernels.toolchain.zig import ZigDriver, cuvil_home
+from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
+from compiler_kernels.toolchain.zig import cuvil_home
 
 Kind = Literal["so", "bin"]
 
@@ -93,7 +91,11 @@ def freeze_model(
 
 def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequence[Isa] | None = None) -> bytes:
     """The engine of a frozen model as bytes: a shared library or an executable for ``target``."""
-    chosen = VARIANTS[target.machine] if isas is None else tuple(isas)
+    return build_engine(generate_frozen(frozen, target, isas), target, kind).data
+
+
+def generate_frozen(frozen: Frozen, target: Target, isas: Sequence[Isa] | None = None) -> dict[str, bytes]:
+    """The generated files of a frozen model that the compilers read, by name."""
     lowered = lower_to_l2(frozen.module, frozen.store)
     pins_json = (json.dumps({n: list(s) for n, s in frozen.pins.items()}, sort_keys=True) + "\n").encode()
     identity = Identity(
@@ -103,18 +105,10 @@ def build_frozen(frozen: Frozen, target: Target, kind: Kind = "so", isas: Sequen
         config_digest(frozen.policy.canonical_json(), pins_json, target.triple),
         target.triple,
     )
-    program = generate(
-        lowered,
-        frozen.store,
-        identity,
-        guards_of(frozen.policy),
-        isas=chosen,
-        lockstep=wants_lockstep(frozen.policy),
-        clinical=clinical_of(frozen.policy, frozen.module),
-        sessions=sessions_of(frozen.policy),
-    )
-    sources = {**runtime_sources(), **{name: program.files[name] for name in COMPILED_FILES}}
-    return ZigDriver().build(sources, target, kind).data
+    clinical = clinical_of(frozen.policy, frozen.module)
+    program = program_of(lowered, frozen.store, identity, frozen.policy, clinical, target, isas)
+    names = (*COMPILED_FILES, CUDA_FILE)
+    return {name: program.files[name] for name in names if name in program.files}
 
 
 def compile_model(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from compiler_kernels.answer import NUMBER, Answer, RawClinical, read_answer
 from compiler_kernels.errors import RefusedError, UnsupportedError, UsageError
 from compiler_kernels.ir.dtypes import BY_ONNX, DTYPES, numpy_dtype
-from compiler_kernels.targets.registry import resolve_target, runs_natively
+from compiler_kernels.targets.registry import host_runs, resolve_target
 
 Array = NDArray[Any]
 _RUN_STEP = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
@@ -65,6 +65,17 @@ class _Variant(ctypes.Structure):
     )
 
 
+class _Device(ctypes.Structure):
+    _fields_ = (
+        ("chip", ctypes.c_char_p),
+        ("memory_bytes", ctypes.c_ulong),
+        ("open", ctypes.CFUNCTYPE(ctypes.c_char_p)),
+        ("erase", ctypes.CFUNCTYPE(None)),
+        ("time", ctypes.CFUNCTYPE(ctypes.c_double)),
+        ("name", ctypes.CFUNCTYPE(ctypes.c_char_p)),
+    )
+
+
 _STRINGS = ("model", "model_version", "arithmetic", "frozen_graph", "config_digest", "weights_digest", "target")
 
 
@@ -98,6 +109,7 @@ class _Instance(ctypes.Structure):
         ("held", ctypes.c_void_p),
         ("held_count", ctypes.c_int),
         ("clinical", ctypes.POINTER(RawClinical)),
+        ("device", ctypes.POINTER(_Device)),
     )
 
 
@@ -168,7 +180,7 @@ class Engine:
         self.weights_digest = texts["weights_digest"]
         self.target = texts["target"]
         target = resolve_target(self.target)
-        if not runs_natively(target):
+        if not host_runs(target):
             raise UnsupportedError(f"{path}: is compiled for {target.cpu}, which this processor does not support")
         self.inputs = tuple(_describe(raw.inputs[i]) for i in range(raw.input_count))
         self.outputs = tuple(_describe(raw.outputs[i]) for i in range(raw.output_count))
@@ -184,10 +196,15 @@ class Engine:
             bytes(s.name).decode(): range(s.lowest, s.highest + 1, s.step) for s in raw.symbols[: raw.symbol_count]
         }
         """Sizes that each open symbol may take."""
-        self._step_calls = [_RUN_STEP(raw.variants[chosen].steps[s].run) for s in range(raw.step_count)]
+        self._step_calls = [_RUN_STEP(s.run) for s in raw.variants[chosen].steps[: raw.step_count] if s.run]
         self._input_views = [_view(raw.input_buffers[i], t) for i, t in enumerate(self.inputs)]
         self._output_views = [_view(raw.output_buffers[i], t) for i, t in enumerate(self.outputs)]
         self._infer = raw.infer
+        without = raw.device[0].open() if raw.device else None
+        if without:
+            raise UnsupportedError(f"{path}: {without.decode('utf-8', 'replace')}")
+        self.device = raw.device[0].name().decode("utf-8", "replace") if raw.device else ""
+        """The GPU that computes, its driver and the code it runs; empty where the processor computes."""
         self.lockstep = bool(raw.checker)
         """Whether every inference is computed twice and compared (docs/lockstep.md)."""
 

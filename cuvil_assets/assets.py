@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from compiler_kernels.errors import CuvilError
-from compiler_kernels.targets.registry import TARGETS
+from compiler_kernels.targets.registry import ALL_TARGETS
 from cuvil_assets import chain, describe
 from cuvil_assets.checks import CHECKS, Outcome
 from cuvil_assets.execution import Build, run_stage
@@ -22,7 +22,7 @@ CACHE_TAG = "cuvil/cache"
 BYPASS = "bypass"
 MODEL_VERSIONS = dg.DynamicPartitionsDefinition(name="model_version")
 GRID = dg.MultiPartitionsDefinition(
-    {"model_version": MODEL_VERSIONS, "target": dg.StaticPartitionsDefinition(sorted(TARGETS))}
+    {"model_version": MODEL_VERSIONS, "target": dg.StaticPartitionsDefinition(sorted(ALL_TARGETS))}
 )
 KINDS = {
     "source_model": {"onnx", "yaml"},

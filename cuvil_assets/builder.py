@@ -242,21 +242,21 @@ def _contents(
         found[paths["picture"]] = (draw_memory(json.loads(memory)), 0o644)
     if {"src", "so", "lib"} & set(paths):
         from compiler_kernels.targets.registry import resolve_target
-        from compiler_kernels.toolchain.sources import library_sources, runtime_sources
-        from compiler_kernels.toolchain.zig import ZigDriver
+        from compiler_kernels.toolchain.engines import build_engine
+        from compiler_kernels.toolchain.sources import cuda_sources, library_sources, runtime_sources
 
         artifacts = results["generated_source"].artifacts
         generated = {item.name: item.data for item in artifacts if item.name != "memory.json"}
-        sources = {**runtime_sources(), **generated}
-        library = {**library_sources(), **generated}
+        chosen = resolve_target(target)
+        sources = {**runtime_sources(), **(cuda_sources() if chosen.gpu else {}), **generated}
         if "src" in paths:
             found[paths["src"]] = (sources, 0o644)
         if "so" in paths:
-            found[paths["so"]] = (ZigDriver().build(library, resolve_target(target), "so").data, 0o755)
+            found[paths["so"]] = (build_engine(generated, chosen, "so").data, 0o755)
         if "lib" in paths:
-            found[paths["lib"]] = (ZigDriver().build(library, resolve_target(target), "lib").data, 0o644)
+            found[paths["lib"]] = (build_engine(generated, chosen, "lib").data, 0o644)
         if "header" in paths:
-            found[paths["header"]] = (library["cuvil_engine.h"], 0o644)
+            found[paths["header"]] = (library_sources()["cuvil_engine.h"], 0o644)
     return found
 
 

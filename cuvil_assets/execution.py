@@ -81,6 +81,10 @@ def _stage(build: Build, name: str) -> tuple[Action, Callable[[], StageResult]]:
     for path in stage.reads:
         other, _, artifact = path.partition("/")
         inputs[path] = _artifact(upstream[other].result, artifact)
+    for path in stage.optional_reads:
+        other, _, artifact = path.partition("/")
+        with suppress(KeyError):
+            inputs[path] = upstream[other].result.artifact(artifact)
     config = stage.selected_config(build.request.config)
     action = Action(name, stage.code_version, {role: item.sha3_512 for role, item in inputs.items()}, config)
     return action, lambda: stage.execute(inputs, build.request.config)

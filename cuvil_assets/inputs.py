@@ -12,7 +12,7 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.policy import load_policy, merge_pins
 from compiler_kernels.stage import Json
 from compiler_kernels.stages.frontend import SOURCE_FILE
-from compiler_kernels.targets.registry import Target, resolve_target, runner
+from compiler_kernels.targets.registry import Target, gpu_for, host_runs, resolve_target, runner
 from cuvil_assets.home import Home
 from cuvil_assets.request import BuildRequest
 from cuvil_assets.store import ContentStore
@@ -100,7 +100,7 @@ def make_request(options: BuildOptions, home: Home) -> BuildRequest:
         "onnxruntime": peer_version(),
         "runner": runner_words(target),
         # Part of the records only where a latency is measured: other proofs are the same on every machine.
-        "budget_machine": processor() if policy.budget is not None and policy.budget.latency_ms is not None else None,
+        "budget_machine": machine_of(target) if policy.budget and policy.budget.latency_ms is not None else None,
     }
     return BuildRequest(
         model_version,
@@ -128,9 +128,16 @@ def read_file(path: Path, what: str, remedy: str, limit: int) -> bytes:
     return data
 
 
+def machine_of(target: Target) -> str:
+    """What computes here: the processor, or the GPU of a GPU target."""
+    return gpu_for(target) if target.gpu else processor()
+
+
 def runner_words(target: Target) -> str:
     """How engines of ``target`` run here, without any path: part of what an equivalence result depends on."""
     prefix = runner(target)
+    if prefix is None and target.gpu and host_runs(target):
+        return "emulated"
     if prefix is None:
         return "not executed"
     return Path(prefix[0]).name if prefix else "natively"

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from compiler_kernels.compile import Frozen, build_frozen, freeze_model, native_target
+from compiler_kernels.compile import Frozen, build_frozen, freeze_model, generate_frozen, native_target
 from compiler_kernels.engine import load_engine
 from compiler_kernels.errors import UnsupportedError, UsageError, VerificationFailed
 from compiler_kernels.importers.onnx_importer import import_onnx
@@ -25,7 +25,9 @@ from compiler_kernels.ir.graph import Graph, Module
 from compiler_kernels.ir.neutral import neutral_json
 from compiler_kernels.ir.weights import WeightStore, pack
 from compiler_kernels.targets.isa import BY_NAME
-from compiler_kernels.targets.registry import ALIASES, TARGETS, resolve_target, runner
+from compiler_kernels.targets.registry import ALIASES, ALL_TARGETS, host_runs, resolve_target, runner, why_not_here
+from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
+from evidence.equivalence import ways_to_run
 from evidence.reference import RefGraph, load_graph, run
 
 Array = npt.NDArray[Any]
@@ -114,7 +116,7 @@ def _number(text: str, option: str) -> int:
 
 # cuvil ----------------------------------------------------------------------------------------------------------------
 def _cuvil(text: str, option: str) -> System:
-    if option in TARGETS or option in ALIASES:
+    if option in ALL_TARGETS or option in ALIASES:
         target, words = resolve_target(option), []
     elif option.startswith("threads="):
         target, words = native_target(), ["--threads", str(_number(text, option))]
@@ -129,18 +131,23 @@ def _cuvil(text: str, option: str) -> System:
 
         return System(text, lambda s, x: _traced(s, x, execute), lambda s, x: execute(s.frozen, x))
     else:
-        known = ", ".join([*BY_NAME, *TARGETS, "threads=N"])
+        known = ", ".join([*BY_NAME, *ALL_TARGETS, "threads=N"])
         raise UsageError(f"{text}: after cuvil@ stands one of {known}")
     prefix = runner(target)
-    if prefix is None:
-        raise UnsupportedError(f"{text} cannot run here: install {' or '.join(target.qemu_programs)}")
+    if prefix is None and not (target.gpu and host_runs(target)):
+        raise UnsupportedError(f"{text} cannot run here: {why_not_here(target)}")
 
     def program(frozen: Frozen, x: Mapping[str, Array]) -> Trace:
         names = frozen.module.main.output_names
         safe = tuple(f"o{n}" for n in range(len(names)))  # file names
         main = replace(frozen.module.main, output_names=safe)
         plain = replace(frozen, module=replace(frozen.module, graphs=(main,)))
-        found = _run_program(build_frozen(plain, target, "bin"), [*prefix], words, x)
+        if prefix is None:  # a GPU target without its GPU: the kernels' text runs on the processor
+            built = generate_frozen(plain, target)
+            with ways_to_run(target, built[CUDA_FILE]) as emulated:
+                found = _run_program(build_engine(built, target).data, [*(emulated or ())], words, x)
+        else:
+            found = _run_program(build_frozen(plain, target, "bin"), [*prefix], words, x)
         return {name: found[key] for name, key in zip(names, safe, strict=True)}
 
     return System(text, lambda s, x: _traced(s, x, program), lambda s, x: program(s.frozen, x))

@@ -16,7 +16,7 @@ from compiler_kernels.policy import Budget, Policy, policy_from_json
 from compiler_kernels.stage import Artifact, Json
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.targets.c.program import COMPILED_FILES
-from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.targets.registry import GPU_TARGETS, resolve_target
 from evidence.timing.latency import Latency, measure_latency, slowest_steps
 
 FORMAT: Final = "cuvil-budget/1"
@@ -28,7 +28,8 @@ def _budget(inputs: Inputs, config: Config) -> Outcome:
     policy = policy_from_json(inputs["source_model/policy.json"].data)
     memory = json.loads(inputs["generated_source/memory.json"].data)
     budget = policy.budget
-    threads = budget.threads if budget is not None else 1
+    # A GPU engine has one workspace, whoever calls it.
+    threads = budget.threads if budget is not None and str(config["target"]) not in GPU_TARGETS else 1
     needed = total_bytes(memory, threads)
     report: dict[str, Json] = {
         "format": FORMAT,
@@ -62,8 +63,9 @@ def _latency(inputs: Inputs, config: Config, budget: Budget, policy: Policy) -> 
     machine = config["budget_machine"]
     if config["runner"] != "natively" or not isinstance(machine, str):
         raise RefusedError(
-            f"budget.latency_ms is not executed: this machine does not run {target.triple} engines itself; build on "
-            "one that does, or take latency_ms out of the policy"
+            f"budget.latency_ms is not executed: this machine does not run {target.triple} engines itself"
+            f"{' (it has no such GPU, and an emulated latency means nothing)' if target.gpu else ''}; "
+            "build on one that does, or take latency_ms out of the policy"
         )
     if budget.machine not in machine:
         raise RefusedError(
@@ -73,7 +75,8 @@ def _latency(inputs: Inputs, config: Config, budget: Budget, policy: Policy) -> 
     found = measure_latency(inputs["engine/inference-engine.bin"].data, budget.threads)
     if found.median_ms > budget.latency_ms:
         generated = {name: inputs[f"generated_source/{name}"].data for name in COMPILED_FILES}
-        raise RefusedError(_latency_sentence(found, machine, slowest_steps(generated, target), budget, policy))
+        slowest = [] if target.gpu else slowest_steps(generated, target)  # launches of a graph are not timed singly
+        raise RefusedError(_latency_sentence(found, machine, slowest, budget, policy))
     return {
         "limit_ms": budget.latency_ms,
         "median_ms": found.median_ms,
@@ -118,19 +121,20 @@ def _latency_sentence(
     found: Latency, machine: str, slowest: list[tuple[str, float]], budget: Budget, policy: Policy
 ) -> str:
     assert budget.latency_ms is not None
-    layers = ", ".join(f"{node} {us / 1000:.3g} ms" for node, us in slowest[:SHOWN])
+    shown = ", ".join(f"{node} {us / 1000:.3g} ms" for node, us in slowest[:SHOWN])
+    layers = f"slowest layers on one thread: {shown}; " if shown else ""
     remedies = []
     if policy.numerics.winograd == "forbid":
         remedies.append("set numerics.winograd: allow")
     if policy.numerics.prefer == "size":
         remedies.append("set numerics.prefer: speed")
-    if budget.threads == 1:
+    if budget.threads == 1 and not found.isa.startswith("sm_"):
         remedies.append("allow more budget.threads")
     remedies.append("take a smaller input")
     return (
         f"an inference takes {found.median_ms:.4g} ms (median of {found.runs}, {budget.threads} thread(s), {found.isa} "
         f"on {machine}), {found.median_ms - budget.latency_ms:.3g} ms more than budget.latency_ms allows "
-        f"({budget.latency_ms:g}); slowest layers on one thread: {layers}; {', '.join(remedies)}, or raise "
+        f"({budget.latency_ms:g}); {layers}{', '.join(remedies)}, or raise "
         "budget.latency_ms"
     )
 

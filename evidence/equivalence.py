@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -22,7 +23,9 @@ from compiler_kernels.errors import VerificationFailed
 from compiler_kernels.policy import policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
-from compiler_kernels.targets.registry import resolve_target, runner
+from compiler_kernels.targets.registry import Target, gpu_for, host_runs, resolve_target, runner
+from compiler_kernels.toolchain.emulator import emulated_driver
+from compiler_kernels.toolchain.engines import CUDA_FILE
 from evidence.equivalence_decisions import Decisions
 from evidence.error_statistics import ErrorTable
 from evidence.peer import OnnxRuntimePeer
@@ -31,6 +34,7 @@ from evidence.steering_inputs import steering_inputs
 from evidence.test_inputs import SPECIAL_INPUTS, make_inputs
 
 Array = npt.NDArray[Any]
+KERNELS: Final = f"generated_source/{CUDA_FILE}"
 WORK_BUDGET: Final = 300_000_000
 """Multiply-adds the reference may spend in a build; it decides how many inputs are tried (1 to 64)."""
 LONGEST: Final = 4
@@ -167,19 +171,20 @@ def trials_of(inputs: Inputs, config: Config) -> tuple[list[Trial], list[dict[st
 
 def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     target = resolve_target(str(config["target"]))
-    prefix = runner(target)
+    kernels = inputs.get(KERNELS)
     trials, skipped = trials_of(inputs, config)
     peer = None
     if config["onnxruntime"] is not None:
         peer = OnnxRuntimePeer(inputs["source_model/model.onnx"].data)
     decisions = Decisions(json.loads(inputs["source_model/policy.json"].data))
-    found = _compare(trials, inputs["engine/inference-engine.bin"].data, prefix, peer, decisions)
+    with ways_to_run(target, kernels.data if kernels else None) as prefix:
+        found = _compare(trials, inputs["engine/inference-engine.bin"].data, prefix, peer, decisions)
     report = found.report(prefix)
     limit = policy_from_json(inputs["source_model/policy.json"].data).numerics.max_error_ratio
     beyond = found.errors.beyond(limit) if limit is not None else {}
     report["target"] = target.triple
     report["onnxruntime"] = config["onnxruntime"]
-    report["grade"] = _grade(prefix)
+    report["grade"] = _grade(target, prefix)
     if decisions.wanted:
         report["decisions"] = decisions.report()
         if decisions.differing:
@@ -204,9 +209,26 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     return (Artifact("equivalence.json", data, "application/json"),), facts
 
 
-def _grade(prefix: tuple[str, ...] | None) -> str:
+EMULATED: Final = "emulated on the CPU from the text of the GPU kernels; no GPU ran them"
+
+
+@contextmanager
+def ways_to_run(target: Target, kernels: bytes | None) -> Iterator[tuple[str, ...] | None]:
+    """The words that run engines of ``target`` here, or ``None``. Where the GPU of a GPU target is absent, ``kernels``
+    (the engine's kernels.cu) are compiled for the processor and the engine's host code runs on them as shipped."""
+    prefix = runner(target)
+    if prefix is not None or not target.gpu or kernels is None or not host_runs(target):
+        yield prefix
+        return
+    with tempfile.TemporaryDirectory(prefix="cuvil-emulated-") as folder:
+        yield emulated_driver(kernels, target.gpu, Path(folder))
+
+
+def _grade(target: Target, prefix: tuple[str, ...] | None) -> str:
     if prefix is None:
         return "not executed"
+    if target.gpu:
+        return EMULATED if prefix else f"executed on {gpu_for(target)}"
     return f"executed under {Path(prefix[0]).name}" if prefix else "executed natively"
 
 
@@ -321,6 +343,7 @@ EQUIVALENCE = Stage(
         "source_model/model.onnx",
         "source_model/policy.json",
     ),
+    optional_reads=(KERNELS,),
     config=("target", "equivalence_inputs", "onnxruntime", "runner"),
     rooms=("compiler_kernels", "evidence"),
     description="Engine bits against the independent reference; error of every tensor against binary64.",

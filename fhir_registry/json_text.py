@@ -21,8 +21,19 @@ class JsonError(ValueError):
     """Why a text is not the JSON wanted here, as a sentence."""
 
 
+class JsonContentError(JsonError):
+    """JSON by its grammar that FHIR does not allow; ``expression``: FHIRPath of the member."""
+
+    def __init__(self, text: str, expression: str = "") -> None:
+        super().__init__(text)
+        self.expression = expression
+
+
 def read_json(data: bytes) -> Json:
-    """Parse UTF-8 ``data``; numbers with a fraction or an exponent become ``Decimal``. ``JsonError`` otherwise."""
+    """Parse UTF-8 ``data``; numbers with a fraction or an exponent become ``Decimal``.
+
+    ``JsonError`` for what is no JSON or too large, ``JsonContentError`` for what JSON allows and FHIR does not.
+    """
     if _depth(data) > DEEPEST:
         raise JsonError(f"the text is nested deeper than {DEEPEST} levels")
     try:
@@ -33,6 +44,8 @@ def read_json(data: bytes) -> Json:
             parse_constant=_constant,
             object_pairs_hook=_object,
         )
+    except JsonContentError as error:
+        raise JsonContentError(str(error), _place(data)) from None
     except UnicodeDecodeError as error:
         raise JsonError(f"the text is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -114,7 +127,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise JsonError(f"the member {twice!r} is given twice")
+        raise JsonContentError(f"the member {twice[:60]!r} is given twice")
     for name, value in pairs:
         _check_text(name)
         if isinstance(value, str):
@@ -126,11 +139,58 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+class _Marked(dict[str, Any]):
+    """An object that ``_object`` refuses; ``member``: the name it is refused for."""
+
+    member = ""
+
+
+def _place(data: bytes) -> str:
+    """FHIRPath of the first member that ``_object`` refuses; the text is read once more, for errors alone."""
+
+    def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        try:
+            return _object(pairs)
+        except JsonContentError:
+            marked, seen = _Marked(pairs), set()
+            for name, value in pairs:
+                if name in seen or _refused(name, value):
+                    marked.member = name
+                    break
+                seen.add(name)
+            return marked
+
+    top = json.loads(data.decode("utf-8"), object_pairs_hook=hook)
+    kind = top.get("resourceType") if isinstance(top, dict) else None
+    return _marked(top, kind if isinstance(kind, str) and kind.isalnum() else "") or ""
+
+
+def _refused(name: str, value: Any) -> bool:
+    try:
+        _object([(name, value)])
+    except JsonContentError:
+        return True
+    return False
+
+
+def _marked(value: Any, path: str) -> str | None:
+    if isinstance(value, _Marked):
+        inner = _marked(value[value.member], f"{path}.{value.member}".lstrip("."))
+        return inner or f"{path}.{value.member}".lstrip(".")
+    if isinstance(value, dict):
+        parts = ((f"{path}.{name}".lstrip("."), item) for name, item in value.items())
+    elif isinstance(value, list):
+        parts = ((f"{path}[{number}]", item) for number, item in enumerate(value))
+    else:
+        return None
+    return next((found for place, item in parts if (found := _marked(item, place)) is not None), None)
+
+
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise JsonError("a string holds the character NUL")
+        raise JsonContentError("a string holds the character NUL")
     if not text.isascii() and any(0xD800 <= ord(c) <= 0xDFFF for c in text):
-        raise JsonError("a string holds half of a surrogate pair")
+        raise JsonContentError("a string holds half of a surrogate pair")
 
 
 def _decimal(text: str) -> Decimal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import ClassVar, Final
 
 import numpy as np
@@ -36,6 +37,11 @@ _BINARY: Final[Mapping[str, Callable[[F64, F64], F64]]] = {
     "min": np.minimum,
     "max": np.maximum,
 }
+
+
+MOST_POWERS: Final = 4096
+MOST_EXPONENT: Final = 64
+"""Of a power that is folded: the exact rational number it is compared with stays small."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,8 @@ def _evaluate(constants: Mapping[str, Weight], store: WeightStore, op: Op) -> F6
             return _UNARY[op.kind](arrays[0])
         if op.kind in _BINARY:
             return _BINARY[op.kind](arrays[0], arrays[1])
+        if op.kind == "pow":
+            return _exact_powers(arrays[0], arrays[1])
     if op.kind == "transpose":
         return np.transpose(arrays[0], op.ints("perm"))
     if op.kind == "reshape":
@@ -94,3 +102,18 @@ def _evaluate(constants: Mapping[str, Weight], store: WeightStore, op: Op) -> F6
     if op.kind == "concat":
         return np.concatenate(arrays, axis=op.int_("axis"))
     return None
+
+
+def _exact_powers(base: F64, exponent: F64) -> F64 | None:
+    """Powers that binary64 holds exactly, such as 64 to the -1/2; ``None`` where one is not, or is not known to be."""
+    bases, exponents = np.broadcast_arrays(base, exponent)
+    if bases.size > MOST_POWERS:
+        return None
+    found = np.asarray(np.power(bases, exponents))
+    for b, e, r in zip(bases.flat, exponents.flat, found.flat, strict=True):
+        if not (0 < b < np.inf and 0 < r < np.inf and abs(e) <= MOST_EXPONENT):
+            return None
+        power = Fraction(float(e))
+        if power.denominator > 4 or Fraction(float(r)) ** power.denominator != Fraction(float(b)) ** power.numerator:
+            return None
+    return found

@@ -1,5 +1,8 @@
 /* --bench N: processor time (of all threads) and wall time of an inference alone, after one run that is not counted.
  *
+ * Of an engine on a GPU the wall time holds the copies of inputs and outputs; gpu_us is the time of the kernels alone, by
+ * the device's clock.
+ *
  * Linux adds the time of a thread that runs on another processor to the process's only when the scheduler looks at it, every
  * few milliseconds: with several threads the mean over many runs is right where a single sample is not. */
 #include "cuvil_runtime.h"
@@ -35,18 +38,27 @@ static void put_samples(const char *name, int64_t *samples, long runs) {
                total / (double)runs / 1000.0);
 }
 
-void cuvil_bench(long runs) {
+void cuvil_bench(const cuvil_engine *engine, long runs) {
     cuvil_infer();
     for (long run = 0; run < runs; run++) {
         int64_t wall_start = now(CLOCK_MONOTONIC), cpu_start = now(CLOCK_PROCESS_CPUTIME_ID);
         cuvil_infer();
         cpu[run] = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
         wall[run] = now(CLOCK_MONOTONIC) - wall_start;
+        if (engine->device && *engine->refusal) cuvil_fail(CUVIL_UNSUPPORTED, "gpu", "%s", *engine->refusal);
         if (cuvil_lockstep_problem()) cuvil_fail(CUVIL_REFUSED, "lockstep", "%s", cuvil_lockstep_problem());
     }
     cuvil_putf(cuvil_json ? "{\"runs\": %ld, " : "runs     %ld\n", runs);
     put_samples("cpu_us", cpu, runs);
     put_samples("wall_us", wall, runs);
+    if (engine->device) {
+        for (long run = 0; run < runs; run++) cpu[run] = (int64_t)(engine->device->time() * 1000.0);
+        put_samples("gpu_us", cpu, runs);
+        cuvil_put(cuvil_json ? "\"gpu\": " : "gpu      ");
+        if (cuvil_json) cuvil_put_json_string(engine->device->name());
+        else cuvil_put(engine->device->name());
+        cuvil_putf(cuvil_json ? ", \"device_bytes\": %lu, " : "\nmemory   %lu bytes on the device\n", engine->device->memory_bytes);
+    }
     cuvil_putf(cuvil_json ? "\"isa\": \"%s\", \"threads\": %d}\n" : "isa      %s\nthreads  %d\n", cuvil_variant_in_use()->isa,
                cuvil_threads_in_use());
 }

@@ -176,6 +176,18 @@ typedef struct {
     cuvil_ring **ring; /* where probes write to; NULL without probes. A host may set another ring between inferences */
 } cuvil_clinical;
 
+/* An engine that computes on a GPU (docs/gpu.md). Its steps are launches, for reports: their run is NULL. */
+typedef struct {
+    const char *chip;           /* the architecture it is compiled for, such as "sm_90" */
+    unsigned long memory_bytes; /* of device memory: weights, arena, inputs, outputs, workspace */
+    /* NULL once the device is ready (driver found, weights copied), else the sentence that says why it can not be; infer
+     * does it by itself and leaves the sentence as a refusal. */
+    const char *(*open)(void);
+    void (*erase)(void);           /* zeros over what the device holds of an inference; cuvil_erase calls it */
+    double (*time)(void);          /* runs the kernels on what lies in device memory: microseconds by the device's clock */
+    const char *(*name)(void);     /* which GPU and driver compute, or that none does; empty before open */
+} cuvil_device;
+
 typedef struct cuvil_engine {
     /* model..target: what was compiled; digests are SHA3-512 in hex, with or without the prefix "sha3-512:" */
     const char *model, *model_version, *arithmetic, *frozen_graph, *config_digest, *weights_digest, *target;
@@ -216,6 +228,7 @@ typedef struct cuvil_engine {
     const cuvil_held *held;
     int held_count;
     const cuvil_clinical *clinical; /* NULL where the policy has no decisions and no safety guards */
+    const cuvil_device *device;     /* NULL where the processor computes */
 } cuvil_engine;
 
 #ifdef __cplusplus

@@ -96,6 +96,7 @@ static void wipe_engine(const cuvil_engine *engine) {
     largest_sizes(engine->outputs, engine->output_count);
     if (engine->bind) (void)engine->bind();
     if (engine->clinical) engine->clinical->erase();
+    if (engine->device) engine->device->erase();
     if (engine->refusal) *engine->refusal = NULL;
     if (engine->mismatch) *engine->mismatch = NULL;
 }

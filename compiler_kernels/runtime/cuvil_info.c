@@ -112,6 +112,11 @@ static void put_variants(const cuvil_engine *engine, const char *isa) {
     } else {
         cuvil_put("null");
     }
+    if (engine->device) {
+        cuvil_put(", ");
+        put_member("chip", engine->device->chip);
+        cuvil_putf("\"device_bytes\": %lu", engine->device->memory_bytes);
+    }
     cuvil_putf(", \"max_threads\": %d, \"steps\": [", cuvil_most_threads(engine));
     for (int s = 0; s < engine->step_count; s++) {
         cuvil_put(s ? ", {" : "{");
@@ -156,6 +161,7 @@ void cuvil_print_version(const cuvil_engine *engine, const char *isa) {
     cuvil_putf("%-15s %lu\n%-15s %lu\n", "weights_bytes", engine->weights_size, "arena_bytes", engine->arena_bytes);
     cuvil_putf("%-15s %s\n", "lockstep", engine->checker ? "yes" : "no");
     cuvil_putf("%-15s %s\n", "sessions", &cuvil_sessions ? cuvil_sessions.inputs : "none");
+    if (engine->device) cuvil_putf("%-15s %lu\n", "device_bytes", engine->device->memory_bytes);
     put_variants(engine, isa);
     put_symbols(engine);
     put_tensors_text("input", engine->inputs, engine->input_count);

@@ -38,7 +38,7 @@ static const char usage[] =
     "  --json       prints one JSON object on standard output, also for an error\n"
     "\n"
     "exit codes: 0 done; 1 self-test failed; 2 usage, unreadable file, wrong shape or dtype, unwritable output;\n"
-    "            3 refused by a guard or fallback of the policy, by lockstep, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions\n";
+    "            3 refused by a guard or fallback of the policy, by lockstep, or a run-time shape the engine is not compiled for; 4 processor without the needed instructions, or no GPU\n";
 
 enum mode { MODE_NONE, MODE_RUN, MODE_VERSION, MODE_SELF_TEST, MODE_BENCH, MODE_DECIDE, MODE_HELP };
 
@@ -280,7 +280,7 @@ int main(int count, char **arguments) {
         cuvil_load_inputs(engine, input_path);
         const char *problem = cuvil_guard_inputs(engine, input_path);
         if (problem) cuvil_fail(CUVIL_REFUSED, "guard", "%s", problem);
-        cuvil_bench(bench_runs);
+        cuvil_bench(engine, bench_runs);
     }
     if (coverage) cuvil_cover_open(engine, coverage);
     if (mode == MODE_RUN) open_session();

@@ -165,6 +165,6 @@ int cuvil_threads_in_use(void);
 /* isa: the value of --isa, or NULL */
 void cuvil_print_version(const cuvil_engine *engine, const char *isa);
 void cuvil_self_test(const cuvil_engine *engine); /* exit 1 on the first failed check */
-void cuvil_bench(long runs);
+void cuvil_bench(const cuvil_engine *engine, long runs);
 
 #endif

@@ -126,6 +126,11 @@ static void execute_twice(void) {
 
 void cuvil_infer(void) {
     const cuvil_fpenv saved = cuvil_fpenv_enter();
+    if (engine->device) {
+        engine->infer();
+        cuvil_fpenv_leave(saved);
+        return;
+    }
     if (!prepared) execute(engine, variant->prepare_steps, engine->prepare_count);
     prepared = 1;
     if (engine->refusal) *engine->refusal = NULL;
@@ -196,6 +201,8 @@ int cuvil_most_threads(const cuvil_engine *described) {
 
 void cuvil_start(const cuvil_engine *described, int threads, const char *isa) {
     engine = described;
+    const char *without = described->device ? described->device->open() : NULL;
+    if (without) cuvil_fail(CUVIL_UNSUPPORTED, "gpu", "%s", without);
     variant = cuvil_choose_variant(described, isa);
     team = threads;
     /* With fewer processors than threads the one who is waited for may be waiting for this processor. */

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
+from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.ir.symbols import scope, symbols_of
@@ -30,11 +32,14 @@ from compiler_kernels.stage import Artifact, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.stages.frontend import JSON, module_artifacts, read_module
 from compiler_kernels.targets.c.clinical import Clinical
-from compiler_kernels.targets.c.program import COMPILED_FILES, Guard, Identity, generate
-from compiler_kernels.targets.isa import VARIANTS
-from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain.sources import runtime_sources
-from compiler_kernels.toolchain.zig import ZigDriver
+from compiler_kernels.targets.c.program import COMPILED_FILES, Guard, Identity, Program, generate
+from compiler_kernels.targets.cuda.gpu import BY_NAME as GPUS
+from compiler_kernels.targets.cuda.program import generate_cuda
+from compiler_kernels.targets.cuda.tuning import tuning_digest
+from compiler_kernels.targets.isa import VARIANTS, Isa
+from compiler_kernels.targets.registry import GPU_TARGETS, Target, resolve_target
+from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
+from compiler_kernels.toolchain.nvcc import flags_digest
 
 L1_PASSES: tuple[ModulePass, ...] = (
     LowerBatchNorm(),
@@ -100,8 +105,11 @@ def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
 
 
 def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
-    """Compile-config digest: SHA3-512 over policy, pinned shapes, target and arithmetic, each length-prefixed."""
+    """Compile-config digest: SHA3-512 over policy, pinned shapes, target and arithmetic, each length-prefixed; of a GPU
+    target also compiler, flags and the tuning of its kernels."""
     parts = [b"cuvil-config/1", policy_json, pins_json, target.encode(), b"CA-1"]
+    if target in GPU_TARGETS:
+        parts += [flags_digest().encode(), tuning_digest().encode()]
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 
 
@@ -130,6 +138,31 @@ def wants_lockstep(policy: Policy) -> bool:
     return policy.safety is not None and policy.safety.lockstep
 
 
+def program_of(
+    module: Module,
+    store: WeightStore,
+    identity: Identity,
+    policy: Policy,
+    clinical: Clinical,
+    target: Target,
+    isas: Sequence[Isa] | None = None,
+) -> Program:
+    """The program of an L2 ``module`` for ``target``. ``UnsupportedError``: no kernel, or lockstep on a GPU."""
+    guards, sessions = guards_of(policy), sessions_of(policy)
+    if not target.gpu:
+        chosen = VARIANTS[target.machine] if isas is None else tuple(isas)
+        lockstep = wants_lockstep(policy)
+        return generate(
+            module, store, identity, guards, isas=chosen, lockstep=lockstep, clinical=clinical, sessions=sessions
+        )
+    if wants_lockstep(policy):
+        raise UnsupportedError(
+            f"safety.lockstep of the policy computes twice on a processor, and {target.triple} engines compute on a "
+            "GPU: build for a CPU target, or take lockstep out of the policy"
+        )
+    return generate_cuda(module, store, identity, GPUS[target.gpu], guards, clinical=clinical, sessions=sessions)
+
+
 def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     module, store = read_module(inputs["ir_l2/ir_l2.txt"], inputs["ir_l2/weights.bin"])
     policy_json = inputs["source_model/policy.json"].data
@@ -143,20 +176,10 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         digest,
         target.triple,
     )
-    isas = VARIANTS[target.machine]
-    lockstep = wants_lockstep(policy)
     clinical = clinical_of(policy, parse_module(inputs["frozen_graph/frozen_graph.txt"].text))
-    program = generate(
-        module,
-        store,
-        identity,
-        guards_of(policy),
-        isas=isas,
-        lockstep=lockstep,
-        clinical=clinical,
-        sessions=sessions_of(policy),
-    )
-    media = {"c": C_SOURCE, "json": JSON}
+    program = program_of(module, store, identity, policy, clinical, target)
+    lockstep = wants_lockstep(policy)
+    media = {"c": C_SOURCE, "cu": C_SOURCE, "json": JSON}
     artifacts = tuple(
         Artifact(name, data, media.get(name.rpartition(".")[2], "application/octet-stream"))
         for name, data in program.files.items()
@@ -170,20 +193,20 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         "kernels": len(module.graphs) - 1,
         "memory_bytes": total_bytes(memory),
         "scratch_bytes_per_thread": program.scratch_bytes,
-        "instruction_sets": [isa.name for isa in isas],
+        "instruction_sets": [target.gpu] if target.gpu else [isa.name for isa in VARIANTS[target.machine]],
         "decisions": len(clinical.logic.decisions),
         "safety_guards": len(clinical.logic.guards),
         "lockstep": lockstep,
-        "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith(".c")),
+        "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith((".c", ".cu"))),
     }
 
 
 def _engine(inputs: Inputs, config: Config) -> Outcome:
     target = resolve_target(str(config["target"]))
-    sources = {name.partition("/")[2]: artifact.data for name, artifact in inputs.items()}
-    built = ZigDriver().build({**runtime_sources(), **sources}, target)
+    built = build_engine({name.partition("/")[2]: artifact.data for name, artifact in inputs.items()}, target)
     report = Artifact("build.json", (json.dumps(built.report, indent=1, sort_keys=True) + "\n").encode(), JSON)
-    return (Artifact("inference-engine.bin", built.data), report), {"engine_bytes": len(built.data)}
+    images = tuple(Artifact(name, data) for name, data in built.images.items())
+    return (Artifact("inference-engine.bin", built.data), report, *images), {"engine_bytes": len(built.data)}
 
 
 IR_L1 = Stage(
@@ -216,6 +239,7 @@ ENGINE = Stage(
     "engine",
     _engine,
     reads=tuple(f"generated_source/{name}" for name in COMPILED_FILES),
+    optional_reads=(f"generated_source/{CUDA_FILE}",),
     config=("target",),
-    description="The static engine for one target.",
+    description="The engine for one target: of a CPU, static.",
 )

@@ -20,7 +20,8 @@ class Stage:
     """One stage of the chain.
 
     ``reads`` are artefact names as ``<stage>/<artefact>``; a first stage reads none of them and takes what the user
-    brought (``sources``: role names; ``optional_sources``: those that not every user brings). ``config`` names the
+    brought (``sources``: role names; ``optional_sources``: those that not every user brings). ``optional_reads`` are
+    artefacts that not every target has. ``config`` names the
     configuration values that take part in the result, so that nothing else can change it. ``rooms`` are the packages
     whose source code the stage's result depends on.
     """
@@ -30,6 +31,7 @@ class Stage:
     reads: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     optional_sources: tuple[str, ...] = ()
+    optional_reads: tuple[str, ...] = ()
     config: tuple[str, ...] = ()
     rooms: tuple[str, ...] = ("compiler_kernels",)
     description: str = ""
@@ -47,7 +49,8 @@ class Stage:
 
     def execute(self, inputs: Inputs, config: Config) -> StageResult:
         """Run the stage. ``inputs`` must hold every name of ``reads`` and ``sources``."""
-        wanted = (*self.reads, *self.sources, *(name for name in self.optional_sources if name in inputs))
+        optional = (*self.optional_reads, *self.optional_sources)
+        wanted = (*self.reads, *self.sources, *(name for name in optional if name in inputs))
         given = {name: inputs[name] for name in wanted}
         chosen = self.selected_config(config)
         artifacts, facts = self.run(given, chosen)

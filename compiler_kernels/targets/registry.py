@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 import shutil
-from dataclasses import dataclass
+import subprocess
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from compiler_kernels.errors import UnsupportedError
 
@@ -36,6 +37,8 @@ class Target:
     qemu_programs: tuple[str, ...]
     qemu_cpu: str
     note: str = ""
+    gpu: str = ""
+    """The chip that computes, such as ``sm_90``; empty where the processor does. The rest describes the host then."""
 
 
 X86_64_LINUX_MUSL = Target(
@@ -72,6 +75,18 @@ AARCH64_LINUX_MUSL = Target(
 )
 
 TARGETS: dict[str, Target] = {t.triple: t for t in (X86_64_LINUX_MUSL, AARCH64_LINUX_MUSL)}
+"""Targets on which the processor computes."""
+
+# The driver's library is the GNU system's, so a static musl program cannot load it; 2.28 is that of the oldest systems
+# CUDA 13 supports.
+_GPU_HOST: Final = replace(
+    X86_64_LINUX_MUSL, zig_triple="x86_64-linux-gnu.2.28", qemu_programs=(), note="host program for glibc 2.28 or later"
+)
+GPU_TARGETS: dict[str, Target] = {
+    t.triple: t for t in (replace(_GPU_HOST, triple=f"cuda-{chip}", gpu=chip) for chip in ("sm_90", "sm_80"))
+}
+"""Targets on which an NVIDIA GPU computes (docs/gpu.md)."""
+ALL_TARGETS: dict[str, Target] = {**TARGETS, **GPU_TARGETS}
 
 # Older documents name a triple that does not exist (gnueabihf is the 32-bit ARM ABI).
 ALIASES: dict[str, tuple[str, str]] = {
@@ -93,9 +108,9 @@ def resolve_target(name: str) -> Target:
     Raises ``UnsupportedError`` naming the targets that exist.
     """
     triple = ALIASES[name][0] if name in ALIASES else name
-    if triple not in TARGETS:
-        raise UnsupportedError(f"there is no target {name!r}: choose one of {', '.join(sorted(TARGETS))}")
-    return TARGETS[triple]
+    if triple not in ALL_TARGETS:
+        raise UnsupportedError(f"there is no target {name!r}: choose one of {', '.join(sorted(ALL_TARGETS))}")
+    return ALL_TARGETS[triple]
 
 
 @lru_cache(maxsize=1)
@@ -111,8 +126,39 @@ def _cpu_flags() -> frozenset[str]:
     return frozenset()
 
 
+@lru_cache(maxsize=1)
+def gpus_here() -> tuple[tuple[str, str], ...]:
+    """Name and compute capability of every NVIDIA GPU the driver of this machine reports; empty without one."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    words = [program, "--query-gpu=compute_cap,name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    rows = (line.partition(",") for line in done.stdout.splitlines() if "," in line)
+    return tuple((name.strip(), capability.strip()) for capability, _, name in rows)
+
+
+def gpu_for(target: Target) -> str:
+    """The name of the first GPU here that runs the target's engines; empty without one, and for CPU targets."""
+    wanted = target.gpu.removeprefix("sm_")
+    for name, capability in gpus_here() if wanted else ():
+        major, _, minor = capability.partition(".")
+        exact = target.gpu == "sm_90"  # later chips run the PTX of sm_80 engines, and no code of sm_90 ones
+        if major.isdigit() and minor.isdigit() and int(major + minor) >= int(wanted) and (not exact or major == "9"):
+            return name
+    return ""
+
+
 def runs_natively(target: Target) -> bool:
-    """Whether this machine executes the target's engines without an emulator."""
+    """Whether this machine executes the target's engines without an emulator: of GPU targets, on its GPU."""
+    return host_runs(target) and (not target.gpu or bool(gpu_for(target)))
+
+
+def host_runs(target: Target) -> bool:
+    """Whether this machine's processor runs the target's programs, whether or not the GPU they need is here."""
     if platform.system() != "Linux" or platform.machine() != target.machine:
         return False
     return target.machine != "x86_64" or {"fma", "avx2", "bmi2", "movbe", "f16c"} <= _cpu_flags()
@@ -127,6 +173,13 @@ def runner(target: Target) -> tuple[str, ...] | None:
         if path is not None:
             return (path, "-cpu", target.qemu_cpu)
     return None
+
+
+def why_not_here(target: Target) -> str:
+    """What to do where :func:`runner` is ``None``."""
+    if target.gpu:
+        return f"there is no NVIDIA GPU for {target.triple} here; run the engine where nvidia-smi lists one"
+    return f"install {' or '.join(target.qemu_programs)}"
 
 
 def grade(target: Target) -> Grade:

@@ -23,7 +23,7 @@ from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain import elf
 from compiler_kernels.toolchain.linkmap import linked_objects
 from compiler_kernels.toolchain.sealed import run_sealed
-from compiler_kernels.toolchain.sources import BASELINE_UNITS, LIBRARY_UNITS, RUNTIME_UNITS
+from compiler_kernels.toolchain.sources import BASELINE_UNITS, GPU_UNITS, LIBRARY_UNITS, RUNTIME_UNITS
 
 BuildKind = Literal["bin", "so", "lib"]
 PRODUCT: dict[str, str] = {"bin": "engine", "so": "engine.so", "lib": "engine.a"}
@@ -61,6 +61,8 @@ class BuildOutput:
     data: bytes
     report: dict[str, Json]
     linked: bytes = field(default=b"", repr=False)
+    images: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What nvcc made of a GPU engine's kernels, by file name; it is embedded in ``data``."""
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Driver(ABC):
         """Flags that choose triple and processor: of ``isa`` for its kernels, of generated code, or of the runtime."""
 
     @abstractmethod
-    def link_flags(self, kind: BuildKind) -> list[str]:
+    def link_flags(self, kind: BuildKind, target: Target) -> list[str]:
         """Flags of the last command, which makes an executable or a shared library."""
 
     def map_flags(self, kind: BuildKind) -> list[str]:
@@ -163,19 +165,20 @@ class Driver(ABC):
         space = Workspace(directory, self.environment(root), [], [])
         files: dict[str, Json] = {}
         objects: list[str] = []
-        baseline = [n for n in sources if n in BASELINE_UNITS] if kind == "bin" else []
+        baseline = [n for n in sources if n in (*BASELINE_UNITS, *GPU_UNITS)] if kind == "bin" else []
+        libraries = (*LIBRARY_UNITS, *GPU_UNITS)
         for name, data in sources.items():
             entry: dict[str, Json] = {"sha3_512": sha3_512_hex(data)}
             files[name] = entry
             if name in baseline:
                 entry.update(cpu=target.baseline, flags=[*COMMON_FLAGS, "-Werror"])
-            elif name.endswith((".c", ".S")) and (kind == "bin" or name not in RUNTIME_UNITS or name in LIBRARY_UNITS):
+            elif name.endswith((".c", ".S")) and (kind == "bin" or name not in RUNTIME_UNITS or name in libraries):
                 flags = list(COMMON_FLAGS) if name.endswith(".c") else ["-g0"]
-                flags += ["-Werror"] if name in RUNTIME_UNITS else []
+                flags += ["-Werror"] if name in (*RUNTIME_UNITS, *GPU_UNITS) else []
                 flags += [] if kind == "bin" else ["-fPIC"]
                 # kernels.c holds one section per instruction set and is compiled once for each.
                 isas: tuple[Isa | None, ...] = kernel_isas if name == "kernels.c" else (None,)
-                generated = name not in LIBRARY_UNITS
+                generated = name not in libraries
                 cpu = target.cpu if generated else target.baseline
                 entry["cpu"] = [isa.name for isa in kernel_isas] if name == "kernels.c" else cpu
                 entry["flags"] = [*flags]
@@ -188,7 +191,8 @@ class Driver(ABC):
         if kind == "lib":
             self._run(space, target, self.archiver(target), ["rcsD", product, *objects])
         else:
-            flags = [*self.target_flags(target, generated=False), *COMMON_FLAGS, "-Werror", *self.link_flags(kind)]
+            flags = [*self.target_flags(target, generated=False), *COMMON_FLAGS, "-Werror"]
+            flags += self.link_flags(kind, target)
             flags += self.map_flags(kind)
             self._run(space, target, self.command(target), [*flags, *baseline, *objects, "-o", product])
         data = (directory / product).read_bytes()

@@ -6,6 +6,7 @@ What runs here is the emulator, never a GPU: results say what the kernels comput
 from __future__ import annotations
 
 import ctypes
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,11 +45,27 @@ def compiler_words(gcc: str = "") -> list[str]:
     """The words that start the C++ compiler: zig's, or the g++ called ``gcc``."""
     if gcc:
         return [gcc, "-march=native"]
-    return [str(zig_executable()), "cc", "-mcpu=native"]
+    # The GNU system's C library, which a GPU engine's host program and Python load too.
+    machine = platform.machine()
+    cpu = "x86_64_v3" if machine == "x86_64" else "generic"
+    return [str(zig_executable()), "cc", "-target", f"{machine}-linux-gnu.2.28", f"-mcpu={cpu}"]
 
 
-def compile_emulated(text: str, directory: Path, gcc: str = "") -> Path:
-    """A shared library of the unit ``text`` and the emulator, in ``directory``. ``CuvilError`` where it is no C++."""
+def emulated_driver(kernels: bytes, chip: str, directory: Path, gcc: str = "") -> tuple[str, ...]:
+    """Words to put before a GPU engine's path, so that it runs without a GPU: its own host code, as shipped, finds a
+    ``libcuda.so.1`` in ``directory`` that executes ``kernels`` (the text of kernels.cu) on the processor.
+
+    ``chip`` is the one the engine is compiled for, such as ``sm_90``. ``CuvilError`` where the text does not compile.
+    """
+    compile_emulated(kernels.decode(), directory, gcc, int(chip.removeprefix("sm_")))
+    return ("/usr/bin/env", f"LD_LIBRARY_PATH={directory.resolve()}")
+
+
+def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0) -> Path:
+    """A shared library of the unit ``text`` and the emulator, in ``directory``. ``CuvilError`` where it is no C++.
+
+    ``chip`` (90 for sm_90) adds the functions of the CUDA driver, and the library is called ``libcuda.so.1``.
+    """
     for name, data in {**runtime_sources(), **cuda_sources()}.items():
         if name.endswith((".h", ".cpp")):
             (directory / name).write_bytes(data)
@@ -57,12 +74,17 @@ def compile_emulated(text: str, directory: Path, gcc: str = "") -> Path:
     if gcc:
         environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
     words = [*compiler_words(gcc), *FLAGS, "-fPIC", "-shared", "-nostdlib++" if not gcc else "-lm"]
-    run_sealed([*words, "kernels.cpp", "cuvil_emulator.cpp", "-o", "kernels.so"], directory, environment, timeout=900.0)
-    return directory / "kernels.so"
+    units = ["kernels.cpp", "cuvil_emulator.cpp"]
+    if chip:
+        words.append(f"-DCUVIL_EMULATED_CHIP={chip}")
+        units.append("cuvil_emulated_driver.cpp")
+    run_sealed([*words, *units, "-o", "kernels.so"], directory, environment, timeout=900.0)
+    product = directory / "kernels.so"
+    return product.rename(directory / "libcuda.so.1") if chip else product
 
 
 class _Entry(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char_p), ("run", ctypes.c_void_p))
+    _fields_ = (("name", ctypes.c_char_p), ("run", ctypes.c_void_p), ("n", ctypes.c_int), ("free", ctypes.c_int))
 
 
 class Emulator:

@@ -55,7 +55,9 @@ class GccDriver(Driver):
         arch = (isa.gcc_arch if isa else "") or (target.gcc_arch if generated else target.gcc_baseline)
         return [f"-march={arch}"]
 
-    def link_flags(self, kind: BuildKind) -> list[str]:
+    def link_flags(self, kind: BuildKind, target: Target) -> list[str]:
+        if target.gpu:
+            return [*(["-shared"] if kind == "so" else []), "-ldl", "-Wl,--build-id=none", "-Wl,--gc-sections"]
         if kind == "so":
             return ["-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,--gc-sections"]
         return ["-static", "-no-pie", "-Wl,--build-id=none", "-Wl,--gc-sections"]

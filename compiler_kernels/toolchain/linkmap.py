@@ -27,8 +27,11 @@ _NOT_LOADED = (".debug_", ".comment", ".symtab", ".shstrtab", ".strtab")
 _SHT_NOBITS = 8
 
 MUSL, ZIG_LIBC, COMPILER_RT, OBJECT, LINKER = "musl", "zig-libc", "compiler-rt", "object", "linker"
+GLIBC = "glibc"
+"""Start files and stubs of a program that the GNU system's C library is loaded for (GPU targets)."""
 # zig 0.17 brings its own Zig code for a part of musl's functions (libzigc.a) and for LLVM's compiler-rt.
-_ARCHIVES = {"libc.a": MUSL, "libzigc.a": ZIG_LIBC, "libcompiler_rt.a": COMPILER_RT}
+_STUBS = "libc_nonshared.a"
+_ARCHIVES = {"libc.a": MUSL, "libzigc.a": ZIG_LIBC, "libcompiler_rt.a": COMPILER_RT, _STUBS: GLIBC}
 _START_FILES = frozenset({"crt1.o", "rcrt1.o", "Scrt1.o", "crti.o", "crtn.o"})
 
 
@@ -48,15 +51,16 @@ def read_map(text: str) -> tuple[Placed, ...]:
     if _HEADER.search(text) is None:
         raise CuvilError("the linker printed no map of what it linked: this is a defect of Cuvil")
     found = []
+    system = GLIBC if _STUBS in text else MUSL
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is not None and int(match[2], 16) > 0 and not match[4].startswith(_NOT_LOADED):
-            origin, name = _origin(match[3])
+            origin, name = _origin(match[3], system)
             found.append(Placed(origin, name, match[4].partition("+")[0], int(match[1], 16), int(match[2], 16)))
     return tuple(found)
 
 
-def _origin(path: str) -> tuple[str, str]:
+def _origin(path: str, system: str) -> tuple[str, str]:
     archive = _ARCHIVE.match(path)
     if archive is not None:
         library = PurePosixPath(archive[1]).name
@@ -66,7 +70,7 @@ def _origin(path: str) -> tuple[str, str]:
     if path == "<internal>":
         return LINKER, "merged constants and tables"
     name = PurePosixPath(path).name
-    return (MUSL if name in _START_FILES else OBJECT), name
+    return (system if name in _START_FILES else OBJECT), name
 
 
 def linked_objects(text: str, image: bytes) -> list[Json]:

@@ -34,13 +34,23 @@ ENGINE_CPU_UNITS = ("cuvil_digest.c", "cuvil_isa.c")
 # Also part of an engine that is a library.
 LIBRARY_UNITS = ("cuvil_erase.c", "cuvil_lockstep.c")
 RUNTIME_UNITS = BASELINE_UNITS + ENGINE_CPU_UNITS
+# The host side of an engine that computes on a GPU (runtime/cuda).
+GPU_UNITS = ("cuvil_gpu.c",)
 # The linker leaves them out where the policy has no audit.sessions.
 SESSION_UNITS = ("cuvil_digest.c", "cuvil_session.c")
 
 
-def library_sources() -> dict[str, bytes]:
-    """What an engine that is a library needs of the runtime: the headers and ``LIBRARY_UNITS``."""
-    return {n: data for n, data in runtime_sources().items() if n.endswith(".h") or n in LIBRARY_UNITS}
+def library_sources(gpu: bool = False) -> dict[str, bytes]:
+    """What an engine that is a library needs of the runtime: the headers, ``LIBRARY_UNITS`` and, with ``gpu``, the host
+    library of the GPU."""
+    wanted = (*LIBRARY_UNITS, *GPU_UNITS)
+    return {n: data for n, data in host_sources(gpu).items() if n.endswith(".h") or n in wanted}
+
+
+def host_sources(gpu: bool = False) -> dict[str, bytes]:
+    """Every file of the runtime that the C compiler reads for an engine: with ``gpu``, one that computes on a GPU."""
+    extra = {n: data for n, data in cuda_sources().items() if n.startswith("cuvil_gpu")} if gpu else {}
+    return {**runtime_sources(), **extra}
 
 
 def runtime_sources() -> dict[str, bytes]:

@@ -100,7 +100,9 @@ class ZigDriver(Driver):
         cpu = (isa.zig_cpu if isa else "") or (target.zig_cpu if generated else target.zig_baseline)
         return ["-target", target.zig_triple, f"-mcpu={cpu}"]
 
-    def link_flags(self, kind: BuildKind) -> list[str]:
+    def link_flags(self, kind: BuildKind, target: Target) -> list[str]:
+        if target.gpu:  # the driver's library is loaded at run time by the system's loader
+            return [*(["-shared"] if kind == "so" else []), "-ldl", "-Wl,--build-id=none", "-Wl,--gc-sections"]
         if kind == "so":
             return ["-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,--gc-sections"]
         return ["-static", "-Wl,--build-id=none", "-Wl,--gc-sections"]

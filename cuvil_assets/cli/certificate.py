@@ -20,7 +20,7 @@ from compiler_kernels.policy.load import policy_from_json
 from compiler_kernels.policy.logic import resolve, tensors_of
 from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.stage import Json, as_json, sha3_512_hex
-from compiler_kernels.targets.registry import runner
+from compiler_kernels.targets.registry import runner, why_not_here
 from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.cli.run import target_of
 from cuvil_assets.files import write_atomic
@@ -198,8 +198,7 @@ def run_engine(engine: Path, given: Mapping[str, Array], options: list[str]) -> 
     target = target_of(engine)
     prefix = runner(target)
     if prefix is None:
-        programs = " or ".join(target.qemu_programs)
-        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; install {programs}")
+        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; {why_not_here(target)}")
     with tempfile.TemporaryDirectory(prefix="cuvil-certificate-") as name:
         folder = Path(name)
         words = [*prefix, str(engine.absolute()), "--output-dir", str(folder / "out"), *options]

@@ -12,20 +12,17 @@ from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import Json
 from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
+from cuvil_assets.cli.registry_place import Place
 from cuvil_assets.home import current_home
-from evidence.verifier.errors import UsageError as VerifierUsageError
 from evidence.verifier.errors import VerificationFailed
 
 if TYPE_CHECKING:
     from fhir_registry.mapping.facts import ReleaseFacts
     from fhir_registry.pipeline import Registered
     from fhir_registry.server.serve import Serving
-    from fhir_registry.store.sqlite import SqliteStore
-
-FOLDER = "registry"
 
 
-def serve(host: str, port: int, folder: Path | None, serving: Serving) -> None:
+def serve(host: str, port: int, place: Place, serving: Serving) -> None:
     """Serve until interrupted."""
     from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
@@ -39,7 +36,8 @@ def serve(host: str, port: int, folder: Path | None, serving: Serving) -> None:
     with listener:
         scheme = "http" if serving.tls is None else "https"
         shown = f"{scheme}://{host}:{listener.getsockname()[1]}/fhir"
-        registry = open_registry(_folder(folder), replace(serving, audience=shown), version=version("cuvil"))
+        serving = replace(serving, audience=shown)
+        registry = open_registry(place.folder, serving, version=version("cuvil"), address=place.address)
         try:
             run(registry, listener, lambda: _ready(serving.base or shown, serving.private))
         finally:
@@ -50,20 +48,21 @@ def _ready(base: str, private: bool) -> None:
     print(f"{base}/metadata", flush=True)
     reads = "reads need a token or certificate" if private else "reads are open"
     print(
-        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, writes need a builder's; "
-        "end with Ctrl-C",
+        f"serving; pages for people at {base.removesuffix('/fhir')}/; {reads}, "
+        "writes need a builder's token or certificate; end with Ctrl-C",
         file=sys.stderr,
         flush=True,
     )
 
 
-def register(release: Path, folder: Path | None, trust_root: Path | None, as_json: bool) -> None:
+def register(release: Path, place: Place, trust_root: Path | None, as_json: bool) -> None:
     """Verify a release and store what the registry says of it."""
     from fhir_registry import pipeline
+    from fhir_registry.mapping.device import device_id
     from fhir_registry.mapping.facts import read_facts
 
     facts = read_facts(release, trust_root)
-    store = _open(_folder(folder))
+    store = place.open()
     try:
         done = pipeline.register(store, facts)
     finally:
@@ -72,12 +71,21 @@ def register(release: Path, folder: Path | None, trust_root: Path | None, as_jso
     _recorded("registration", fields)
     if done.changed:
         _shown_in_dagster(facts, done)
-    said: dict[str, Json] = {"id": done.id, "version": done.version, "changed": done.changed, **fields}
+    device = device_id(facts, facts.deployed) if facts.deployed is not None else None
+    said: dict[str, Json] = {
+        "id": done.id,
+        "version": done.version,
+        "changed": done.changed,
+        **({"device": device} if device else {}),
+        **fields,
+    }
     if as_json:
         print_json(said)
         return
     state = f"{done.changed} resources written" if done.changed else "registered before, nothing changed"
     print(f"DeviceDefinition/{done.id} version {done.version}: {facts.statement.model_version}, {state}")
+    if device:
+        print(f"Device/{device}: deployed on this machine, as its statement says")
 
 
 def _shown_in_dagster(facts: ReleaseFacts, done: Registered) -> None:
@@ -92,13 +100,13 @@ def _shown_in_dagster(facts: ReleaseFacts, done: Registered) -> None:
         note(f"the registration {remark}")
 
 
-def withdraw(model: str, reason: str, folder: Path | None, as_json: bool) -> None:
+def withdraw(model: str, reason: str, place: Place, as_json: bool) -> None:
     """Mark a model version as retired."""
     from fhir_registry import pipeline
 
     if not reason.strip():
         raise UsageError("--reason is empty: hospitals read it, say why the version is withdrawn")
-    store = _open(_folder(folder))
+    store = place.open()
     try:
         done = pipeline.withdraw(store, model, " ".join(reason.split()))
     finally:
@@ -114,11 +122,11 @@ def withdraw(model: str, reason: str, folder: Path | None, as_json: bool) -> Non
     )
 
 
-def listed(folder: Path | None, as_json: bool) -> None:
+def listed(place: Place, as_json: bool) -> None:
     """Every model version with its status."""
     from fhir_registry.pipeline import models
 
-    store = _open(_folder(folder))
+    store = place.open()
     try:
         rows = models(store)
     finally:
@@ -128,26 +136,29 @@ def listed(folder: Path | None, as_json: bool) -> None:
         return
     for row in rows:
         print(f"{row['status']:8} {row['model']:40} DeviceDefinition/{row['id']}")
-    print(f"{len(rows)} model versions")
+    print("1 model version" if len(rows) == 1 else f"{len(rows)} model versions")
 
 
-def check_audit(folder: Path | None, as_json: bool) -> None:
+def check_audit(place: Place, as_json: bool) -> None:
     """The outbox of AuditEvents holds together."""
     from fhir_registry.audit.outbox import ChainError, Outbox
     from fhir_registry.server.serve import AUDIT
 
-    path = _folder(folder) / AUDIT
-    if not path.exists():
+    path = place.folder / AUDIT
+    if not place.address and not path.exists():
         raise UsageError(
             f"{path}: there is no audit trail yet; it begins with the first request to `cuvil registry serve`"
         )
-    outbox = Outbox(path)
+    store = place.open()
+    outbox = Outbox(store.database)
     try:
         count, digest = outbox.verify()
     except ChainError as error:
-        raise VerificationFailed("registry-audit", f"{path}: {error}") from None
+        where = "the audit trail in the database" if place.address else str(path)
+        raise VerificationFailed("registry-audit", f"{where}: {error}") from None
     finally:
         outbox.close()
+        store.close()
     if as_json:
         print_json({"ok": True, "events": count, "sha3_512": digest.hex()})
         return
@@ -157,38 +168,17 @@ def check_audit(folder: Path | None, as_json: bool) -> None:
     )
 
 
-def migrate(folder: Path | None, as_json: bool) -> None:
+def migrate(place: Place, as_json: bool) -> None:
     """Make the schema, or bring it to the newest revision."""
-    import sqlite3
+    from fhir_registry.store.open import migrate as bring_up
 
-    from fhir_registry.store.sqlite_schema import bring_up
-
-    path = _folder(folder) / "registry.sqlite"
-    try:
-        before, after = bring_up(path)
-    except (OSError, sqlite3.Error) as error:
-        raise VerifierUsageError(f"{path}: the registry cannot be opened ({error}); choose another --data") from None
+    before, after = bring_up(place.folder, place.address)
     if as_json:
         print_json({"before": before or None, "after": after})
     elif before == after:
         print(f"schema {after}, nothing to do")
     else:
         print(f"schema {after}, before {before}" if before else f"schema {after} made")
-
-
-def _folder(folder: Path | None) -> Path:
-    return folder or current_home().root / FOLDER
-
-
-def _open(folder: Path) -> SqliteStore:
-    import sqlite3
-
-    from fhir_registry.store.sqlite import SqliteStore
-
-    try:
-        return SqliteStore(folder / "registry.sqlite")
-    except (OSError, sqlite3.Error) as error:
-        raise VerifierUsageError(f"{folder}: the registry cannot be opened ({error}); choose another --data") from None
 
 
 def _recorded(event: str, fields: dict[str, Json]) -> None:

@@ -9,10 +9,21 @@ import typer
 
 from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.options import Json, TrustRoot
+from cuvil_assets.cli.registry_place import Place
 
 Data = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="Where the registry lies; $CUVIL_HOME/registry if absent.", show_default=False),
+]
+
+Database = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="CUVIL_REGISTRY_DATABASE",
+        help="PostgreSQL, postgresql://USER@HOST/DATABASE; a SQLite file in --data if absent.",
+        show_default=False,
+    ),
 ]
 
 
@@ -32,6 +43,7 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
     data: Data = None,
+    database: Database = "",
     base: Annotated[
         str, typer.Option(metavar="URL", help="The address of /fhir as clients see it, behind a proxy.")
     ] = "",
@@ -63,7 +75,7 @@ def serve(
         raise UsageError("--tls-cert and --tls-key belong together, and --client-ca needs them; give all of them")
     tls = TlsFiles(tls_cert, tls_key, client_ca) if tls_cert is not None and tls_key is not None else None
     serving = Serving(base.rstrip("/"), trust_root, private, read_rate, write_rate, at_once, tls)
-    command.serve(host, port, data, serving)
+    command.serve(host, port, Place(data, database), serving)
 
 
 def register(
@@ -71,43 +83,45 @@ def register(
         Path, typer.Argument(metavar="RELEASE", help="A release folder, its engine, or a bundle (zip).")
     ],
     data: Data = None,
+    database: Database = "",
     trust_root: TrustRoot = None,
     json: Json = False,
 ) -> None:
     """Verify a release and register it; the same release again changes nothing."""
     from cuvil_assets.cli import registry as command
 
-    command.register(release, data, trust_root, json)
+    command.register(release, Place(data, database), trust_root, json)
 
 
 def withdraw(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME|VERSION, or the id of its DeviceDefinition.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who use it.")],
     data: Data = None,
+    database: Database = "",
     json: Json = False,
 ) -> None:
     """Mark a model version as retired; it stays readable."""
     from cuvil_assets.cli import registry as command
 
-    command.withdraw(model, reason, data, json)
+    command.withdraw(model, reason, Place(data, database), json)
 
 
-def listed(data: Data = None, json: Json = False) -> None:
+def listed(data: Data = None, database: Database = "", json: Json = False) -> None:
     """List every model version with its status."""
     from cuvil_assets.cli import registry as command
 
-    command.listed(data, json)
+    command.listed(Place(data, database), json)
 
 
-def check_audit(data: Data = None, json: Json = False) -> None:
+def check_audit(data: Data = None, database: Database = "", json: Json = False) -> None:
     """Check that the trail of accesses is one unbroken chain."""
     from cuvil_assets.cli import registry as command
 
-    command.check_audit(data, json)
+    command.check_audit(Place(data, database), json)
 
 
-def migrate(data: Data = None, json: Json = False) -> None:
+def migrate(data: Data = None, database: Database = "", json: Json = False) -> None:
     """Make the database's schema, or bring it to the newest revision."""
     from cuvil_assets.cli import registry as command
 
-    command.migrate(data, json)
+    command.migrate(Place(data, database), json)

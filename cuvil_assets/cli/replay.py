@@ -12,7 +12,7 @@ from typing import Any
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.stage import Json
-from compiler_kernels.targets.registry import runner
+from compiler_kernels.targets.registry import runner, why_not_here
 from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.cli.run import target_of
 from cuvil_assets.cli.session import record_at, split_record
@@ -65,8 +65,7 @@ def program_of(engine: Path) -> Program:
     target = target_of(engine)
     prefix = runner(target)
     if prefix is None:
-        programs = " or ".join(target.qemu_programs)
-        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; install {programs}")
+        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; {why_not_here(target)}")
     return Program(engine, tuple(prefix))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from compiler_kernels.errors import UnsupportedError, UsageError
-from compiler_kernels.targets.registry import TARGETS, Target, runner
+from compiler_kernels.targets.registry import TARGETS, Target, runner, why_not_here
 
 
 def target_of(engine: Path) -> Target:
@@ -46,8 +46,7 @@ def run(
     target = target_of(engine)
     prefix = runner(target)
     if prefix is None:
-        programs = " or ".join(target.qemu_programs)
-        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; install {programs}")
+        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; {why_not_here(target)}")
     # An absolute path: a bare name would be looked up on PATH.
     words = [*prefix, str(engine.absolute())]
     for text in inputs:

@@ -120,7 +120,7 @@ def _compile(tests: Sequence[Prepared], target: Target, isa: Isa, directory: Pat
     environment = driver.environment(directory)
     flags = [OPTIMISATION if f == "-O2" else f for f in COMMON_FLAGS if not f.startswith("-W")]
     own = [*driver.target_flags(target, generated=True, isa=isa), *flags, "-w", "-I", str(RUNTIME_DIRECTORY)]
-    link = [*driver.target_flags(target, generated=False), *flags, *driver.link_flags("bin")]
+    link = [*driver.target_flags(target, generated=False), *flags, *driver.link_flags("bin", target)]
     # The C library is compiled for the oldest processor of the target, as for engines, so that its cache serves both.
     for words in (
         [*own, "-c", "engines.c", "-o", "engines.o"],

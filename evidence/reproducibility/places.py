@@ -13,8 +13,8 @@ from compiler_kernels.errors import CuvilError
 from compiler_kernels.stage import Json
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import elf
-from compiler_kernels.toolchain.sources import runtime_sources
-from compiler_kernels.toolchain.zig import ZigDriver
+from compiler_kernels.toolchain.engines import build_engine
+from compiler_kernels.toolchain.sources import host_sources
 
 MOST = 20
 """Places listed in full; their number is always given."""
@@ -49,7 +49,7 @@ def symbol_map(generated: Mapping[str, bytes], target: str) -> SymbolMap | None:
     them, so it is linked once more. ``None`` when that fails, since a difference is to be reported either way."""
     sources = {name: data for name, data in generated.items() if not name.endswith(".json")}
     try:
-        built = ZigDriver().build({**runtime_sources(), **sources}, resolve_target(target))
+        built = build_engine(sources, resolve_target(target))
     except CuvilError:
         return None
     ranges = []
@@ -95,7 +95,7 @@ def spans(expected: bytes, found: bytes) -> list[tuple[int, int]]:
 def engine_places(expected: bytes, found: bytes, symbols: SymbolMap | None) -> tuple[list[Json], int]:
     """Differing bytes of two engines with section, symbol, object and source file; the second value is their number."""
     sections = elf.read_sections(expected)
-    known = [*runtime_sources(), "engine.c", "kernels.c", "weights.S"]
+    known = [*host_sources(gpu=True), "engine.c", "kernels.c", "weights.S"]
     runs = spans(expected, found)
     places: list[Json] = []
     for offset, length in runs[:MOST]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain.sources import runtime_sources
+from compiler_kernels.toolchain.sources import host_sources
 from evidence.sbom.environment import cuvil_licence, cuvil_version
 from evidence.sbom.parts import LINKED, Licence, Part, listing_digests
 from evidence.sbom.toolchain import Zig, installed_zig
@@ -23,7 +23,8 @@ from evidence.verifier.digests import digest_bytes
 from evidence.verifier.records import StageRecord
 
 MUSL, ZIG_LIBC, COMPILER_RT, OBJECT, LINKER = "musl", "zig-libc", "compiler-rt", "object", "linker"
-LIBRARIES = (MUSL, ZIG_LIBC, COMPILER_RT)
+GLIBC = "glibc"
+LIBRARIES = (MUSL, GLIBC, ZIG_LIBC, COMPILER_RT)
 DIGEST_OF_LISTING = "the lines NAME SHA3-512 of its objects in this engine"
 DIGEST_OF_BYTES = "the bytes it contributes to the engine, in address order"
 MERGED = "Constants of several objects that the linker merged, and its own tables; it keeps no origin of them."
@@ -47,7 +48,7 @@ class Library:
 
 
 def libraries(zig: Zig) -> dict[str, Library]:
-    """The three libraries an engine may hold, as the compiler's distribution carries them."""
+    """The libraries an engine may hold, as the compiler's distribution carries them."""
     release = f"ziglang {zig.version}"
     return {
         MUSL: Library(
@@ -58,6 +59,15 @@ def libraries(zig: Zig) -> dict[str, Library]:
             f"pkg:generic/musl@{zig.musl_version}?download_url=pkg:pypi/ziglang%40{zig.version}",
             zig.musl_licence,
             "C library: start of the program, files, threads, text output. As the compiler's distribution carries it.",
+        ),
+        GLIBC: Library(
+            "glibc start files",
+            "2.28",
+            f"the target triple; sources in lib/libc/glibc of {release}",
+            "GNU C Library contributors",
+            f"pkg:generic/glibc@2.28?download_url=pkg:pypi/ziglang%40{zig.version}",
+            zig.glibc_licence,
+            "Start of a program for the GNU system, whose C library is loaded at that moment; GPU engines only.",
         ),
         ZIG_LIBC: Library(
             "zig-libc",
@@ -91,7 +101,9 @@ def linked_parts(engine: StageRecord, find: Callable[[str], bytes | None], sourc
     _same_compiler(report, zig)
     known = libraries(zig)
     machine = resolve_target(str(report["target"]["triple"])).machine
-    files = {**runtime_sources(), **sources}
+    files = {**host_sources(gpu=True), **sources}
+    for made in (item for item in engine.artifacts if item.name.startswith("kernels.")):
+        files[made.name] = find(made.sha3_512) or b""
     parts: list[Part] = []
     members: dict[str, list[Part]] = {}
     for entry in report["linked"]:
@@ -226,9 +238,11 @@ def _files(listed: Mapping[str, Any], files: Mapping[str, bytes], objects: list[
             group=LINKED,
             version=cuvil_version(),
             supplier="Cuvil contributors",
-            licence=cuvil_licence() if name in runtime_sources() else None,
+            licence=cuvil_licence() if name in host_sources(gpu=True) else None,
             digests=digest_bytes(data),
-            properties={"cuvil:role": "runtime source" if name in runtime_sources() else "generated from the model"},
+            properties={
+                "cuvil:role": "runtime source" if name in host_sources(gpu=True) else "generated from the model"
+            },
             needs=tuple(f"file:{other}" for other in needs),
             provides=_PROVIDES.get(name, ()),
         )

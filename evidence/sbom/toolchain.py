@@ -19,6 +19,7 @@ from evidence.sbom.parts import Licence
 
 NAME = "ziglang"
 _MUSL = "lib/libc/musl"
+GLIBC_URL = "https://sourceware.org/git/?p=glibc.git;a=blob;f=LICENSES"
 MUSL_URL = "https://git.musl-libc.org/cgit/musl/tree/COPYRIGHT"
 ZIG_URL = "https://codeberg.org/ziglang/zig/src/branch/master/LICENSE"
 LLVM_URL = "https://llvm.org/LICENSE.txt"
@@ -62,6 +63,11 @@ class Zig:
     @cached_property
     def musl_licence(self) -> Licence:
         return Licence("MIT", (self.text(f"{_MUSL}/COPYRIGHT"),), MUSL_URL)
+
+    @cached_property
+    def glibc_licence(self) -> Licence:
+        """Start files may be linked with other programs without limits; their files say so."""
+        return Licence("LGPL-2.1-or-later", (self.text("lib/libc/glibc/LICENSES"),), GLIBC_URL)
 
     @cached_property
     def zig_licence(self) -> Licence:

@@ -1,4 +1,4 @@
-"""The outbox: AuditEvents in one SQLite file, each chained to the one before, durable before the access is answered.
+"""The outbox: AuditEvents in one table, each chained to the one before, durable before the access is answered.
 
 The digest of an entry is SHA3-512 over the digest before it and its bytes; the first one is chained to 64 zero bytes.
 An entry that is changed, removed or inserted breaks every digest behind it; what is cut off at the end is seen by
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,8 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from fhir_registry.server.writer import GroupCommit
+from fhir_registry.store.database import Database
+from fhir_registry.store.sqlite import SqliteDatabase
 
 FIRST: Final = bytes(64)
+_AT_ONCE: Final = 1000
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, digest BLOB NOT NULL, body BLOB NOT NULL)"
 
 
@@ -38,15 +40,15 @@ def chained(previous: bytes, body: bytes) -> bytes:
 
 
 class Outbox:
-    """Entries are numbered from 1. Several processes may append to one file; each waits for the other's commit."""
+    """Entries are numbered from 1. Several processes may append to one; each waits for the other's commit.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=30.0, check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute(_TABLE)
+    ``place``: a SQLite file, made when missing, or the database of the registry (``Database.beside``).
+    """
+
+    def __init__(self, place: Path | Database) -> None:
+        self._database: Database = (
+            SqliteDatabase(place, _TABLE) if isinstance(place, Path) else place.beside("audit", _TABLE)
+        )
         self._writer: GroupCommit[bytes, int] = GroupCommit(self._commit, "registry-audit")
 
     def append(self, body: bytes) -> Future[int]:
@@ -58,9 +60,17 @@ class Outbox:
         return self._writer.submitted(body)
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        for row in self._database.execute("SELECT seq, digest, body FROM event WHERE seq > ? ORDER BY seq", (after,)):
-            # SQLite columns take any type, and somebody may have written another one.
-            yield Entry(int(row[0]), *(v if isinstance(v, bytes) else str(v).encode() for v in row[1:]))
+        while True:
+            with self._database.session() as session:
+                rows = session.rows(
+                    f"SELECT seq, digest, body FROM event WHERE seq > ? ORDER BY seq LIMIT {_AT_ONCE}", (after,)
+                )
+            for row in rows:
+                # SQLite columns take any type, and somebody may have written another one.
+                yield Entry(int(row[0]), *(v if isinstance(v, bytes) else str(v).encode() for v in row[1:]))
+            if not rows:
+                return
+            after = int(rows[-1][0])
 
     def verify(self) -> tuple[int, bytes]:
         """The number of entries and the last digest; ``ChainError`` for an outbox somebody changed."""
@@ -78,20 +88,13 @@ class Outbox:
         self._database.close()
 
     def _commit(self, bodies: Sequence[bytes]) -> list[int | Exception]:
-        database = self._database
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            row = database.execute("SELECT seq, digest FROM event ORDER BY seq DESC LIMIT 1").fetchone()
-            seq, previous = row or (0, FIRST)
+        with self._database.transaction() as session:
+            seq, previous = session.row("SELECT seq, digest FROM event ORDER BY seq DESC LIMIT 1") or (0, FIRST)
             values: list[int | bytes] = []
             for number, body in enumerate(bodies, seq + 1):
                 previous = chained(previous, body)
                 values += (number, previous, body)
             # One statement: SQLite gives the interpreter lock away in each, and may wait long to have it again.
             marks = ", ".join(["(?, ?, ?)"] * len(bodies))
-            database.execute(f"INSERT INTO event (seq, digest, body) VALUES {marks}", values)
-        except BaseException:
-            database.execute("ROLLBACK")
-            raise
-        database.execute("COMMIT")
+            session.run(f"INSERT INTO event (seq, digest, body) VALUES {marks}", values)
         return list(range(seq + 1, seq + 1 + len(bodies)))

@@ -6,6 +6,7 @@ import base64
 import binascii
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -104,6 +105,8 @@ def read_query(kind: str, pairs: Sequence[tuple[str, str]], *, lenient: bool = F
     result: dict[str, str] = {}
     many: dict[str, list[str]] = {"_include": [], "_revinclude": []}
     for name, text in pairs:
+        if "\0" in text:
+            raise SearchError(f"{name[:60]} has the character U+0000, which no resource may hold")
         if name in many:
             many[name].append(text)
         elif name in _RESULT:
@@ -190,7 +193,9 @@ def _value(parameter: SearchParameter, modifier: str, target: str, text: str) ->
         parts = _split(text, "|")
         if len(parts) > 2:
             raise SearchError(f"{name} is [system|]code, not {text[:60]!r}")
-        return Value(parts[-1], parts[0] if len(parts) == 2 else None)
+        return Value(_unescaped(parts[-1]), _unescaped(parts[0]) if len(parts) == 2 else None)
+    if kind not in ("number", "quantity"):
+        text = _unescaped(text)
     if kind == "string":
         folded = text if modifier == "exact" else fold(text)
         if not folded:
@@ -211,7 +216,7 @@ def _value(parameter: SearchParameter, modifier: str, target: str, text: str) ->
             exact = Decimal("NaN")
         if not exact.is_finite() or abs(exact) > Decimal("1e300"):
             raise SearchError(f"{name} is a number, not {rest[:40]!r}")
-        return Value(unit[-1] if unit else "", prefix=prefix, number=float(exact))
+        return Value(_unescaped(unit[-1]) if unit else "", prefix=prefix, number=float(exact))
     if kind == "reference" and modifier != "identifier":
         return Value(f"{target}/{text}" if target and "/" not in text else text)
     if kind == "reference":
@@ -224,12 +229,13 @@ def _prefix(text: str) -> tuple[str, str]:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """Parts between marks that no backslash escapes; other escapes stay for the level that splits them."""
+    """Parts between marks that no backslash escapes; escapes stay, for what splits them further."""
+    if "\\" not in text:
+        return text.split(mark)
     parts, current, at = [], "", 0
     while at < len(text):
         if text[at] == "\\" and at + 1 < len(text):
-            following = text[at + 1]
-            current += following if following in (mark, "\\") or mark == "|" else text[at : at + 2]
+            current += text[at : at + 2]
             at += 2
             continue
         if text[at] == mark:
@@ -239,6 +245,11 @@ def _split(text: str, mark: str) -> list[str]:
             current += text[at]
         at += 1
     return [*parts, current]
+
+
+def _unescaped(text: str) -> str:
+    """A value as it is meant (search.html, escaping search parameters)."""
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL) if "\\" in text else text
 
 
 def _count(text: str | None) -> int:
@@ -296,6 +307,11 @@ def write_cursor(values: Sequence[str]) -> str:
     return base64.urlsafe_b64encode(json.dumps(list(values), ensure_ascii=False).encode()).decode().rstrip("=")
 
 
+def _storable(text: str) -> bool:
+    """Text that a database takes: Unicode without U+0000 and halves of surrogate pairs."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def read_cursor(text: str) -> tuple[str, ...]:
     try:
         found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -303,6 +319,6 @@ def read_cursor(text: str) -> tuple[str, ...]:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found) or len(found) > 4:
         raise SearchError("_cursor is not one of this server's; follow the link next as it is")
-    if not found[-1].isdigit() or len(found[-1]) > 18:
+    if not found[-1].isdigit() or len(found[-1]) > 18 or not found[-1].isascii() or not all(map(_storable, found)):
         raise SearchError("_cursor is not one of this server's; follow the link next as it is")
     return tuple(found)

@@ -134,7 +134,7 @@ class FhirApp:
             case ("POST", []):
                 return await process(self.service, request)
             case ("GET", ["_history"]):
-                return self.service.history(request, "", "")
+                return await self.service.ask(self.service.history, request, "", "")
             case ("POST", ["$validate"]):
                 return await self._validate(request, "", "")
         if not parts:
@@ -148,9 +148,9 @@ class FhirApp:
         service = self.service
         match (method, rest):
             case ("GET", []):
-                return service.search(request, kind, request.pairs)
+                return await service.ask(service.search, request, kind, request.pairs)
             case ("POST", ["_search"]):
-                return service.search(request, kind, [*request.pairs, *_form(request)])
+                return await service.ask(service.search, request, kind, [*request.pairs, *_form(request)])
             case ("POST", []):
                 return await service.create(request, kind)
             case ("PUT", []):
@@ -160,13 +160,13 @@ class FhirApp:
             case ("GET" | "POST", [identifier, "$validate"]):
                 return await self._validate(request, kind, identifier)
             case ("GET", ["_history"]):
-                return service.history(request, kind, "")
+                return await service.ask(service.history, request, kind, "")
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
-                return model_resource(service.store, request, identifier)
+                return await service.ask(model_resource, service.store, request, identifier)
             case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
                 return await asyncio.to_thread(verify, service.store, identifier, self.trust_root)
             case ("GET", [identifier]):
-                return service.read(request, kind, identifier)
+                return await service.ask(service.read, request, kind, identifier)
             case ("PUT", [identifier]):
                 return await service.update(request, kind, identifier)
             case ("PATCH", [identifier]):
@@ -174,9 +174,9 @@ class FhirApp:
             case ("DELETE", [identifier]):
                 return await service.delete(request, kind, identifier)
             case ("GET", [identifier, "_history"]):
-                return service.history(request, kind, identifier)
+                return await service.ask(service.history, request, kind, identifier)
             case ("GET", [identifier, "_history", version]):
-                return service.vread(request, kind, identifier, version)
+                return await service.ask(service.vread, request, kind, identifier, version)
         raise HttpError(
             405 if len(rest) < 2 else 404, "not-supported", f"{request.method} is not served at this address"
         )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from fhir_registry.json_text import JsonError, count_values, read_json, write_json
-from fhir_registry.validation.issues import one_outcome, operation_outcome
+from fhir_registry.json_text import JsonContentError, JsonError, count_values, read_json, write_json
+from fhir_registry.validation.issues import ERROR, Issue, operation_outcome
 
 FHIR_JSON: Final = "application/fhir+json"
 LARGEST_BODY: Final = 8 << 20
@@ -73,21 +73,26 @@ class Response:
 
 
 class HttpError(Exception):
-    """A request that ends here: ``issue`` is an issue type of OperationOutcome."""
+    """A request that ends here: ``issue`` is an issue type of OperationOutcome, ``expression`` where in the body."""
 
-    def __init__(self, status: int, issue: str, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, issue: str, text: str, headers: Mapping[str, str] | None = None, expression: str = ""
+    ) -> None:
         super().__init__(text)
-        self.status, self.issue, self.text = status, issue, text
+        self.status, self.issue, self.text, self.expression = status, issue, text, expression
         self.headers = headers or {}
 
     def response(self) -> Response:
-        return Response(self.status, write_json(one_outcome(self.issue, self.text)), self.headers)
+        found = operation_outcome([Issue(ERROR, self.issue, self.expression, self.text)])
+        return Response(self.status, write_json(found), self.headers)
 
 
 def parsed_body(body: bytes) -> Any:
-    """The JSON of a body; 400 for what is none, 413 for more than ``MOST_VALUES`` values."""
+    """The JSON of a body; 400 for what is none, 413 for more than ``MOST_VALUES`` values, 422 for what FHIR forbids."""
     try:
         found = read_json(body)
+    except JsonContentError as error:
+        raise HttpError(422, "structure", str(error), expression=error.expression) from None
     except JsonError as error:
         raise HttpError(400, "structure", f"the body cannot be read: {error}") from None
     if count_values(found) > MOST_VALUES:

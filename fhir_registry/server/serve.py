@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,11 +25,11 @@ from fhir_registry.server.tls import TlsFiles, server_context
 from fhir_registry.server.used import UsedTokens
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
-from fhir_registry.store.sqlite import SqliteStore
+from fhir_registry.store.open import open_store
+from fhir_registry.store.sql_store import SqlStore
 
-DATABASE = "registry.sqlite"
 AUDIT = "audit.sqlite"
-TOKENS = "tokens.sqlite"
+CONNECTIONS = 16
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Serving:
 class Registry:
     """Everything a running registry holds open."""
 
-    store: SqliteStore
+    store: SqlStore
     writer: GroupCommit[Sequence[Write], list[Written]]
     outbox: Outbox
     used: UsedTokens
@@ -69,19 +70,19 @@ class Registry:
         self.store.close()
 
 
-def open_registry(folder: Path, serving: Serving, *, version: str) -> Registry:
-    """Open the registry in ``folder``, which is made when missing."""
-    store = SqliteStore(folder / DATABASE)
+def open_registry(folder: Path, serving: Serving, *, version: str, address: str = "") -> Registry:
+    """Open the registry in ``folder``, which is made when missing, or in the PostgreSQL database at ``address``."""
+    store = open_store(folder, address)
     seed(store)
     writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
-    outbox = Outbox(folder / AUDIT)
+    outbox = Outbox(store.database)
 
     async def record(request: Request, response: Response) -> None:
         await outbox.appended(audit_event(request, response, "Cuvil registry"))
 
     # An address may be that of many people, a name is one: each has buckets of its own.
     addresses, names = (Rates(serving.read_rate, serving.write_rate) for _ in range(2))
-    used = UsedTokens(folder / TOKENS)
+    used = UsedTokens(store.database)
     access = Access(
         serving.trust_root, used, private=serving.private, rates=names, audience=serving.base or serving.audience
     )
@@ -137,6 +138,9 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
         server.should_exit = True
 
     async def run() -> None:
+        if registry.store.waits:
+            # As many threads as the store has connections: the others write, or wait in this process.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CONNECTIONS, "registry-reader"))
         task: asyncio.Task[Any] = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from fhir_registry.json_text import JsonError, read_json, write_json
@@ -20,6 +21,7 @@ from fhir_registry.validation.issues import Issue, one_outcome
 from fhir_registry.validation.walk import validate
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
+Answer = TypeVar("Answer")
 _ETAG: Final = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -45,6 +47,12 @@ class Service:
         self.writer = writer
 
     # ---- reading
+
+    async def ask(self, function: Callable[..., Answer], *given: Any) -> Answer:
+        """What ``function``, which reads the store, answers; in a thread where the store waits for another process."""
+        if self.store.waits:
+            return await asyncio.to_thread(function, *given)
+        return function(*given)
 
     def read(self, request: Request, kind: str, identifier: str) -> Response:
         found = self.store.read(kind, self._id(identifier))
@@ -149,7 +157,7 @@ class Service:
         query = self._query(kind, request.pairs)
         if not query.filters:
             raise HttpError(400, "invalid", "a conditional update needs a search parameter")
-        found = self._searched(replace(query, count=2)).matches
+        found = (await self.ask(self._searched, replace(query, count=2))).matches
         if len(found) > 1:
             raise HttpError(412, "multiple-matches", "more than one resource meets the condition")
         resource = self.resource(kind, request.body)
@@ -177,7 +185,7 @@ class Service:
 
         self.writable(kind)
         check_content_type(request)
-        current = self.store.read(kind, self._id(identifier))
+        current = await self.ask(self.store.read, kind, self._id(identifier))
         if current is None or current.deleted:
             raise HttpError(410 if current else 404, "not-found", f"there is no {kind}/{identifier[:64]}")
         match = request.headers.get("if-match", "")

@@ -145,9 +145,11 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
     inner = Request(item.method, item.url, item.query, headers, body, request.base, request.client, request.who)
     try:
         if item.method == "GET" and item.id:
-            response = service.read(inner, item.kind, item.id)
+            response = await service.ask(service.read, inner, item.kind, item.id)
         elif item.method == "GET":
-            response = service.search(inner, item.kind, parse_qsl(item.query, keep_blank_values=True))
+            response = await service.ask(
+                service.search, inner, item.kind, parse_qsl(item.query, keep_blank_values=True)
+            )
         elif item.method == "POST":
             response = await service.create(inner, item.kind)
         elif item.method == "PUT":

@@ -1,30 +1,37 @@
-"""Tokens that were used: each is taken once by all processes that share the file, and after a restart too."""
+"""Tokens that were used: each is taken once by all processes that share the place, and after a restart too."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from fhir_registry.server.writer import GroupCommit
+from fhir_registry.store.database import Database
+from fhir_registry.store.sqlite import SqliteDatabase
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS used (digest BLOB PRIMARY KEY, ends INTEGER NOT NULL) WITHOUT ROWID"
 _INDEX: Final = "CREATE INDEX IF NOT EXISTS used_ends ON used (ends)"
 
 
-class UsedTokens:
-    """``path`` is made when missing. A token is on disk as used before ``take`` answers, and until it ends."""
+def _tokens_at(place: Path | Database) -> Database:
+    if isinstance(place, Path):
+        return SqliteDatabase(place, _TABLE, _INDEX)
+    return place.beside("tokens", _TABLE, _INDEX)
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+
+class UsedTokens:
+    """A token is on disk as used before ``take`` answers, and until it ends.
+
+    ``place``: a SQLite file, made when missing, or the database of the registry (``Database.beside``).
+    """
+
+    def __init__(self, place: Path | Database, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=30.0, check_same_thread=False)
-        for text in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLE, _INDEX):
-            self._database.execute(text)
+        self._database: Database = _tokens_at(place)
         self._writer: GroupCommit[tuple[bytes, int], bool] = GroupCommit(self._commit, "registry-tokens")
 
     def take(self, issuer: str, identifier: str, ends: int) -> asyncio.Future[bool]:
@@ -36,16 +43,7 @@ class UsedTokens:
         self._database.close()
 
     def _commit(self, items: Sequence[tuple[bytes, int]]) -> list[bool | Exception]:
-        database = self._database
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            database.execute("DELETE FROM used WHERE ends <= ?", (int(self._clock()),))
-            unused: list[bool | Exception] = [
-                database.execute("INSERT OR IGNORE INTO used (digest, ends) VALUES (?, ?)", item).rowcount == 1
-                for item in items
-            ]
-        except BaseException:
-            database.execute("ROLLBACK")
-            raise
-        database.execute("COMMIT")
-        return unused
+        with self._database.transaction() as session:
+            session.run("DELETE FROM used WHERE ends <= ?", (int(self._clock()),))
+            text = "INSERT INTO used (digest, ends) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING 1"
+            return [session.row(text, item) is not None for item in items]

@@ -19,11 +19,12 @@ _ADDRESSES: Final = ("valueCanonical", "valueUri", "valueUrl", "valueString")
 
 @dataclass(frozen=True)
 class _Asked:
-    """``resource``: ``None`` when there is none."""
+    """``resource``: ``None`` when there is none; ``issue``: why its text cannot be taken."""
 
     resource: Any
     profiles: tuple[str, ...]
     mode: str
+    issue: Issue | None = None
 
 
 def validate_operation(
@@ -36,6 +37,8 @@ def validate_operation(
     resource is validated. 400 for what cannot be read as that, 404 for a resource that is not there.
     """
     asked = _read(request)
+    if asked.issue is not None:
+        return outcome_response(200, [asked.issue])
     stored = store.read(kind, identifier) if identifier else None
     if identifier and (stored is None or stored.deleted) and asked.mode != "create":
         raise HttpError(404, "not-found", f"there is no {kind}/{identifier[:64]}")
@@ -79,7 +82,12 @@ def _read(request: Request) -> _Asked:
             given[name].append(value)
         elif name not in ("_format", "_pretty"):
             raise HttpError(400, "invalid", f"$validate has no parameter {name[:40]!r}; it takes profile and mode")
-    resource: Any = parsed_body(request.body) if request.body.strip() else None
+    try:
+        resource: Any = parsed_body(request.body) if request.body.strip() else None
+    except HttpError as error:
+        if error.status != 422:
+            raise
+        return _Asked(None, (), "", Issue(ERROR, error.issue, error.expression, error.text))
     if isinstance(resource, dict) and resource.get("resourceType") == "Parameters":
         resource = _parameters(resource, given)
     if len(given["mode"]) > 1:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from evidence.verifier.errors import UsageError
 from fhir_registry.search.extract import Row
 from fhir_registry.search.query import Query
 
@@ -40,8 +41,11 @@ class ConflictError(Exception):
         self.status = status
 
 
-class StoreUnavailableError(Exception):
-    """The database is away or takes no writes; the request may be sent again later. The message holds no secret."""
+class StoreUnavailableError(UsageError):
+    """The database is away or takes no writes; the same may be asked again later. The message holds no secret.
+
+    The server answers 503, a command ends with exit code 2.
+    """
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,10 @@ class Store(Protocol):
     Everything may raise ``StoreUnavailableError``. From a write it means: not acknowledged, though it may have happened
     where the connection broke during the commit.
     """
+
+    @property
+    def waits(self) -> bool:
+        """Whether another process answers, so that an event loop leaves the waiting to a thread."""
 
     def read(self, kind: str, identifier: str) -> Stored | None: ...
 

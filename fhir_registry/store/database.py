@@ -25,6 +25,10 @@ class Database(Protocol):
     """Each context raises ``StoreUnavailableError`` where the database cannot be reached or does not take a write."""
 
     @property
+    def waits(self) -> bool:
+        """Whether another process answers, so that an event loop leaves the waiting to a thread."""
+
+    @property
     def dialect(self) -> Dialect: ...
 
     def session(self) -> AbstractContextManager[Session]:
@@ -35,5 +39,12 @@ class Database(Protocol):
 
     def transaction(self) -> AbstractContextManager[Session]:
         """The only writer, over all processes, until it ends; what it wrote is durable then, or all undone."""
+
+    def beside(self, name: str, *tables: str) -> Database:
+        """Where tables lie whose writers wait only for each other.
+
+        Beside a SQLite file that is ``NAME.sqlite``, with ``tables`` as statements that make what is not there yet. In
+        PostgreSQL it is the same database, and revisions of the schema make the tables.
+        """
 
     def close(self) -> None: ...

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,32 +10,20 @@ from functools import lru_cache
 from typing import Any, Final
 
 import psycopg
-from psycopg import RawCursor, errors
-from psycopg.pq import TransactionStatus
+from psycopg import RawCursor
 
 from evidence.verifier.errors import UsageError
 from fhir_registry.search.sql import Dialect
 from fhir_registry.store.base import StoreUnavailableError
 from fhir_registry.store.migrate import TABLE, check_known, engine_of, revision_of, revisions, upgrade
+from fhir_registry.store.postgresql_pool import AWAY, NOT_THERE, Connection, Pool, reason
 from fhir_registry.store.sql_store import SqlStore, utc_now
 
 LOG: Final = logging.getLogger("cuvil.registry")
-Connection = psycopg.Connection[tuple[Any, ...]]
 INDEXED: Final = 200
 """Characters of a value that revision 0001 indexes."""
-CONNECTIONS: Final = 16
-PAUSE: Final = 1.0
-_WRITER: Final = 0x63757669_6C726567
-"""The advisory lock that makes writers of one database take turns."""
-# Nobody waits forever for a process that stopped in the middle of a write: it loses its connection and so its lock. An
-# operator may ask for more than the disk at a commit (remote_apply), not for less.
-_SETTINGS: Final = """
-    SET client_encoding = 'UTF8'; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '20s';
-    SELECT set_config('synchronous_commit', 'on', false)
-    WHERE current_setting('synchronous_commit') IN ('off', 'local')"""
-_LONGEST: Final = "SET statement_timeout = '30s'"
-_NOT_THERE: Final = "the registry's database is not available"
-_AWAY: Final = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+RESOURCES: Final = 0x63757669_6C726501
+_TURNS: Final = {"audit": RESOURCES + 1, "tokens": RESOURCES + 2}
 
 
 class PostgresqlStore(SqlStore):
@@ -58,24 +43,21 @@ class PostgresqlStore(SqlStore):
 
 
 class PostgresqlDatabase:
-    """A pool of connections: made when needed, kept when they are in order, at most ``size`` at a time.
+    """The tables that one lock guards: ``turn`` is the advisory lock that makes writers of them take turns."""
 
-    After an attempt to connect has failed, one caller in ``PAUSE`` seconds tries again and the others are told at once.
-    """
-
+    waits: Final = True
     dialect: Final = Dialect(INDEXED)
 
-    def __init__(self, address: str, size: int = CONNECTIONS) -> None:
-        self._address = address  # holds the password: never shown
-        self._free = threading.BoundedSemaphore(size)
-        self._idle: list[Connection] = []
-        self._guard = threading.Lock()
-        self._closed = False
-        self._away_until = 0.0
+    def __init__(self, pool: Pool, turn: int = RESOURCES) -> None:
+        self.pool = pool
+        self._turn = turn
+
+    def beside(self, name: str, *tables: str) -> PostgresqlDatabase:
+        return PostgresqlDatabase(self.pool, _TURNS[name])
 
     @contextmanager
     def session(self) -> Iterator[PostgresqlSession]:
-        with self._connection() as connection:
+        with self.pool.connection() as connection:
             yield PostgresqlSession(connection)
 
     @contextmanager
@@ -86,13 +68,13 @@ class PostgresqlDatabase:
     @contextmanager
     def transaction(self) -> Iterator[PostgresqlSession]:
         # READ COMMITTED: what is read after the lock is what the writer before has committed.
-        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({_WRITER})"
+        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({self._turn})"
         with self._between(begin) as session:
             yield session
 
     @contextmanager
     def _between(self, begin: str) -> Iterator[PostgresqlSession]:
-        with self._connection(begin) as connection:
+        with self.pool.connection(begin) as connection:
             session = PostgresqlSession(connection)
             try:
                 yield session
@@ -102,103 +84,13 @@ class PostgresqlDatabase:
                 raise
             try:
                 session.run("COMMIT")
-            except _AWAY as error:
+            except AWAY as error:
                 raise StoreUnavailableError(
-                    f"{_NOT_THERE}: {_reason(error)}; read before writing again, for this may have been written"
+                    f"{NOT_THERE}: {reason(error)}; read before writing again, for this may have been written"
                 ) from error
 
-    @contextmanager
-    def _connection(self, begin: str = "") -> Iterator[Connection]:
-        """A connection on which ``begin`` has run; those that a restart of the server has ended are left out."""
-        if not self._free.acquire(timeout=10.0):
-            raise StoreUnavailableError("the registry's database is busy: all connections are in use")
-        connection: Connection | None = None
-        try:
-            connection = self._begun(begin)
-            yield connection
-        except _AWAY as error:
-            raise StoreUnavailableError(f"{_NOT_THERE}: {_reason(error)}") from error
-        finally:
-            if connection is not None:
-                self._put(connection)
-            self._free.release()
-
-    def _begun(self, begin: str) -> Connection:
-        while True:
-            with self._guard:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                break
-            try:
-                if _spoken_to(connection):
-                    connection.pgconn.consume_input()
-                if begin:
-                    connection.execute(begin.encode())
-                return connection
-            except BaseException as error:
-                ended = connection.closed
-                connection.close()
-                if not ended or not isinstance(error, _AWAY):
-                    raise
-        connection = self._connect()
-        try:
-            if begin:
-                connection.execute(begin.encode())
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _connect(self) -> Connection:
-        now = time.monotonic()
-        with self._guard:
-            if now < self._away_until:
-                raise StoreUnavailableError(f"{_NOT_THERE}: it could not be reached just now")
-            if self._away_until:
-                self._away_until = now + PAUSE
-        try:
-            connection = self.connect()
-            connection.execute(_LONGEST)
-        except BaseException:
-            with self._guard:
-                self._away_until = time.monotonic() + PAUSE
-            raise
-        self._away_until = 0.0
-        return connection
-
-    def connect(self) -> Connection:
-        """A new connection outside the pool, on which nothing begins a transaction by itself."""
-        connection = psycopg.connect(
-            self._address, autocommit=True, connect_timeout=5, keepalives_idle=30, application_name="cuvil registry"
-        )
-        try:
-            connection.execute(_SETTINGS)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _put(self, connection: Connection) -> None:
-        fine = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
-        with self._guard:
-            if fine and not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
-
     def close(self) -> None:
-        with self._guard:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-
-def _spoken_to(connection: Connection) -> bool:
-    """Whether the server sent something to an idle connection: in most cases, that it ends."""
-    waiting = select.poll()
-    waiting.register(connection.fileno(), select.POLLIN)
-    return bool(waiting.poll(0))
+        self.pool.close()
 
 
 class PostgresqlSession:
@@ -226,11 +118,6 @@ def _numbered(text: str) -> bytes:
     return (first + "".join(f"${n}{part}" for n, part in enumerate(rest, 1))).encode()
 
 
-def _reason(error: psycopg.Error) -> str:
-    """The first line of what PostgreSQL says; it names host and user, never a password."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-
-
 def revision(database: PostgresqlDatabase) -> str:
     """The revision of the database; empty for an empty one."""
     with database.session() as session:
@@ -247,9 +134,15 @@ def revision(database: PostgresqlDatabase) -> str:
 
 def bring_up(database: PostgresqlDatabase) -> tuple[str, str]:
     """Make the schema or bring it to the newest revision; the revision before (empty: none) and after."""
+
+    def connect() -> Connection:
+        connection = database.pool.connect()
+        connection.autocommit = False
+        return connection
+
     # One at a time, and no writer of the old schema in between.
-    begin = f"SELECT pg_advisory_xact_lock({_WRITER})"
-    return upgrade(engine_of("postgresql+psycopg://", database.connect, begin))
+    begin = f"SELECT pg_advisory_xact_lock({RESOURCES})"
+    return upgrade(engine_of("postgresql+psycopg://", connect, begin))
 
 
 def open_address(address: str) -> PostgresqlDatabase:
@@ -261,7 +154,7 @@ def open_address(address: str) -> PostgresqlDatabase:
             "the address of the database cannot be read; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with "
             "special characters as %XX"
         ) from None
-    database = PostgresqlDatabase(address)
+    database = PostgresqlDatabase(Pool(address))
     try:
         with database.session() as session:
             row = session.row("SELECT current_setting('server_encoding'), current_setting('fsync')")

@@ -33,6 +33,10 @@ class SqlStore:
         self.database = database
         self.clock = clock
 
+    @property
+    def waits(self) -> bool:
+        return self.database.waits
+
     def close(self) -> None:
         self.database.close()
 
@@ -87,8 +91,10 @@ class SqlStore:
             total = _count(session, found.text, found.values)
         if query.summary == "count" or query.count == 0:
             return Page((), (), "", total)
-        page = sql.page(query)
-        rows = session.rows(page.text, page.values)
+        rows: list[tuple[Any, ...]] = []
+        for page in sql.pages(query):
+            if len(rows) <= query.count:
+                rows += session.rows(page.text, (*page.values, query.count + 1 - len(rows)))
         following = ""
         if len(rows) > query.count:
             rows.pop()

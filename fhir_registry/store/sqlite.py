@@ -34,15 +34,20 @@ class SqliteStore(SqlStore):
 
 
 class SqliteDatabase:
-    """One connection for each thread."""
+    """One connection for each thread. ``tables``: statements that make what is not there yet."""
 
+    waits: Final = False
     dialect: Final = Dialect()
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *tables: str) -> None:
         self.path = path
         self._local = threading.local()
         self._all: list[SqliteSession] = []
         self._guard = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for text in tables:
+            with self.session() as session:
+                session.run(text)
 
     def _own(self) -> SqliteSession:
         found = getattr(self._local, "session", None)
@@ -83,6 +88,9 @@ class SqliteDatabase:
                 if session.connection.in_transaction:  # some errors of the disk have ended it already
                     session.run("ROLLBACK")
                 raise
+
+    def beside(self, name: str, *tables: str) -> SqliteDatabase:
+        return SqliteDatabase(self.path.with_name(f"{name}.sqlite"), *tables)
 
     def close(self) -> None:
         with self._guard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 _FORM = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?(Z|[+-]\d\d:\d\d)?)?)?)?", re.ASCII
@@ -37,6 +37,15 @@ def interval(text: str) -> tuple[datetime, datetime] | None:
         return start, start + timedelta(microseconds=10 ** max(0, 6 - len(fraction)))
     except (ValueError, OverflowError):
         return None
+
+
+def is_day(text: str) -> bool:
+    """Whether the calendar has the day ``YYYY-MM-DD``."""
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _zone(text: str | None) -> timezone:

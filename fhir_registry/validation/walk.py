@@ -12,12 +12,15 @@ from fhir_registry.definitions.types import Definitions, Element, Kind, Structur
 from fhir_registry.validation.conform import check_claim
 from fhir_registry.validation.invariants import check_invariants
 from fhir_registry.validation.issues import ERROR, Issue
+from fhir_registry.validation.moments import is_day
 
 MOST_SECONDS: Final = 5.0
 LONGEST_STRING: Final = 1 << 20
 _NUMBERS: Final = {"integer": int, "unsignedInt": int, "positiveInt": int, "decimal": (int, Decimal)}
 _LIMITS: Final = {"integer": (-(2**31), 2**31 - 1), "unsignedInt": (0, 2**31 - 1), "positiveInt": (1, 2**31 - 1)}
 _NESTED: Final = ("BackboneElement", "Element")
+_DATES: Final = frozenset({"date", "dateTime", "instant"})
+_ABOUT: Final = frozenset({"resourceType", "id", "meta", "implicitRules", "language"})
 _REFERENCE: Final = re.compile(
     r"^(?:https?://\S+/)?([A-Z][A-Za-z]+)/[A-Za-z0-9.-]{1,64}(?:/_history/[A-Za-z0-9.-]{1,64})?$"
 )
@@ -76,6 +79,9 @@ class _Walk:
         assert structure is not None
         before, self.root = self.root, root
         self.element(value, structure, structure.name, place)
+        # a contained resource may say no more than that it is one (official examples do)
+        if value is root and value.keys() <= _ABOUT and kind != "Parameters":
+            self.say(place, "required", "a resource needs an element besides id, meta, implicitRules and language")
         if self.invariants and self.in_time(place):
             self.issues += check_invariants(value, structure.root.constraints, place, root, value)
         self.profiles(value, place, root)
@@ -237,7 +243,9 @@ class _Walk:
         if own is not None:
             return own.fullmatch(item) is not None
         pattern = self.definitions.pattern(code)
-        return pattern is None or pattern.fullmatch(item) is not None
+        if pattern is not None and pattern.fullmatch(item) is None:
+            return False
+        return code not in _DATES or item[8:10] <= "28" or is_day(item[:10])
 
     def binding(self, item: Any, element: Element, place: str) -> None:
         """A required binding: the code of a code, of a Coding, or of one coding of a CodeableConcept."""

@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import emulation
 import numpy as np
+import onnx_builder
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
 
 SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@dataclass
-class Builder:
-    """One ONNX model of several independent parts, so that a test compiles once."""
+class Builder(onnx_builder.Builder):
+    """A model whose every launch is checked."""
 
-    seed: int = 0
-    nodes: list = field(default_factory=list)
-    inputs: list = field(default_factory=list)
-    outputs: list = field(default_factory=list)
-    constants: list = field(default_factory=list)
-
-    def fresh(self) -> str:
-        return f"v{len(self.nodes) + len(self.inputs) + len(self.constants)}"
-
-    def input(self, *shape: int) -> str:
-        name = self.fresh()
-        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-        return name
-
-    def constant(self, *shape: int, dtype=np.float32, values=None) -> str:
-        name = self.fresh()
-        if values is None:
-            values = np.random.default_rng([self.seed, len(self.constants)]).standard_normal(shape)
-        self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
-        return name
-
-    def op(self, kind: str, *operands: str, outputs: int = 1, **attributes) -> str:
-        name = self.fresh()
-        names = [name, *(f"{name}_{n}" for n in range(1, outputs))]
-        self.nodes.append(helper.make_node(kind, operands, names, **attributes))
-        return name
-
-    def output(self, name: str) -> None:
-        self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-
-    def check(self, expected: set[str] | None = None) -> None:
-        """Every launch; ``expected``: kinds that must not be left to the scalar kernels."""
-        graph = helper.make_graph(self.nodes, "g", self.inputs, self.outputs, self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        own = emulation.check_model(model.SerializeToString())
-        for kind in expected or ():
+    def check(self, expected: set[str]) -> None:
+        """``expected``: kinds that must not be left to the scalar kernels."""
+        own = emulation.check_model(self.model())
+        for kind in expected:
             assert any(kind in name for name in own), (kind, own)
 
 

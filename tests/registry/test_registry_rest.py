@@ -159,7 +159,7 @@ REFUSED = [
     ("POST", "DeviceDefinition", {"resourceType": "DeviceDefinition", "color": "red"}, 422),
     ("POST", "DeviceDefinition", {"resourceType": "Device"}, 400),
     ("POST", "DeviceDefinition", b"{", 400),
-    ("POST", "DeviceDefinition", b'{"resourceType":"DeviceDefinition","partNumber":"1","partNumber":"2"}', 400),
+    ("POST", "DeviceDefinition", b'{"resourceType":"DeviceDefinition","partNumber":"1","partNumber":"2"}', 422),
     ("POST", "Device", {"resourceType": "Device", "status": "nonsense-code"}, 422),
     ("POST", "DocumentReference", {"resourceType": "DocumentReference", "status": "current", "content": []}, 422),
     ("POST", "StructureDefinition", {"resourceType": "StructureDefinition"}, 405),

@@ -121,7 +121,7 @@ const cuvil_engine cuvil_engine_instance = {
     "sample \\"one\\"", "1.0", "CA-1", "0123", "4567", "sha3-512:@DIGEST@", "@TARGET@",
     sizeof inputs / sizeof inputs[0], sizeof outputs / sizeof outputs[0], inputs, outputs,
     sample_weights, @SIZE@, 0, input_buffers, output_buffers,
-    3, variants, STEPS, PREPARE, scratch, 16, CUVIL_MAX_THREADS, infer, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    3, variants, STEPS, PREPARE, scratch, 16, CUVIL_MAX_THREADS, infer, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 """
 
 

@@ -141,9 +141,9 @@ template <class P> struct cuvil_conv {
     CUVIL_FN int owned(int own)
     {
         if (P::LW > 1) return own * THREADS + threadIdx.x;
-        const int lane = threadIdx.x % 32, p = own / P::TQ, q = own % P::TQ;
-        const int row = threadIdx.x / 32 * LP * P::RT + p / P::TW * LP + lane / P::LO;
-        return (row * P::TW + p % P::TW) * (OCB / 4) + q * P::LO + lane % P::LO;
+        const int p = own / P::TQ, q = own % P::TQ;
+        const int row = threadIdx.x / 32 * LP * P::RT + p / P::TW * LP + cuvil_lane_pixel<P::LO>();
+        return (row * P::TW + p % P::TW) * (OCB / 4) + q * P::LO + cuvil_lane_quad<P::LO>();
     }
 
     template <class... Operands>
@@ -164,7 +164,7 @@ template <class P> struct cuvil_conv {
     {
         float *shared = (float *)cuvil_shared;
         const place at = where(block);
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, way = warp % P::LW, pixels = warp / P::LW;
+        const int warp = threadIdx.x / 32, way = warp % P::LW, pixels = warp / P::LW;
         const int begin = at.share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         copy_weights(at, begin, shared, w);
         P::ready(y);
@@ -184,8 +184,8 @@ template <class P> struct cuvil_conv {
             const int leaf = round * P::LW + way, unit0 = CUTS == 1 ? round * P::LW * PER : round * P::LW / CUTS;
             float4 a[TP][P::TQ];
             if (leaf < LEAVES) {
-                const int lo = lane % P::LO;
-                const float *xs = buffer + W_FLOATS + (pixels * LP * P::RT + lane / P::LO) * (APART ? 1 : P::SH) * ROW;
+                const int lo = cuvil_lane_quad<P::LO>();
+                const float *xs = buffer + W_FLOATS + (pixels * LP * P::RT + cuvil_lane_pixel<P::LO>()) * (APART ? 1 : P::SH) * ROW;
                 const float *ws = buffer + way * OCBS * SLICE + (lo >> 2) * SLICE + (lo & 3) * 4;
                 leaf_sum(a, leaf, unit0, xs, ws);
             }
@@ -196,9 +196,9 @@ template <class P> struct cuvil_conv {
                 if (leaf < LEAVES)
                     CUVIL_UNROLL for (int p = 0; p < TP; p++)
                         CUVIL_UNROLL for (int q = 0; q < P::TQ; q++) {
-                            const int row = pixels * LP * P::RT + p / P::TW * LP + lane / P::LO;
+                            const int row = pixels * LP * P::RT + p / P::TW * LP + cuvil_lane_pixel<P::LO>();
                             cuvil_store4(buffer + (way * PIXELS + row * P::TW + p % P::TW) * OCB +
-                                             (q * P::LO + lane % P::LO) * 4,
+                                             (q * P::LO + cuvil_lane_quad<P::LO>()) * 4,
                                          a[p][q]);
                         }
                 __syncthreads();

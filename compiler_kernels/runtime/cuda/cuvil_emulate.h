@@ -162,10 +162,13 @@ template <class A, class... R> struct cuvil_rest<A, R...> {
     template <class F, class... B> static void call(F f, void *const *a, B... b) { cuvil_rest<R...>::call(f, a + 1, b..., (A)*a); }
 };
 template <class... A> CUVIL_FN void cuvil_unpack(void (*f)(A...), void *const *a) { cuvil_rest<A...>::call(f, a); }
+template <class... A> constexpr int cuvil_parameters(void (*)(A...)) { return (int)sizeof...(A); }
 struct cuvil_emulated_kernel {
     const char *name;
     void (*run)(void *const *arguments);
+    int parameters, independent;
 };
-#define CUVIL_EMULATED(kernel) {#kernel, [](void *const *a) { cuvil_unpack(kernel, a); }},
+#define CUVIL_EMULATED(kernel, independent) \
+    {#kernel, [](void *const *a) { cuvil_unpack(kernel, a); }, cuvil_parameters(kernel), independent},
 
 #endif

@@ -34,6 +34,11 @@ __host__ __device__ constexpr int cuvil_ceil(int a, int b) { return (a + b - 1) 
 /* Levels of the summation tree of so many leaves that have a value of their own. */
 __host__ __device__ constexpr int cuvil_levels(int leaves) { return leaves <= 8 ? 1 : 1 + cuvil_levels(cuvil_ceil(leaves, 8)); }
 
+/* A lane's quad of outputs and its pixel. Loads of 16 bytes from shared memory take half the time where lanes i and i ^ 1, or
+ * lanes i and i ^ 2, read one address: the former holds of weights, the latter of inputs. */
+template <int LO> CUVIL_FN int cuvil_lane_quad() { return threadIdx.x % 32 / 2 % LO; }
+template <int LO> CUVIL_FN int cuvil_lane_pixel() { return threadIdx.x % 2 + threadIdx.x % 32 / (2 * LO) * 2; }
+
 /* The open nodes of N sums, one per level of the tree. */
 template <int LEVELS, int N> struct cuvil_tree {
     float4 node[LEVELS][N];

@@ -45,7 +45,8 @@ template <class P> struct cuvil_stem {
         cuvil_copy_commit();
         cuvil_copy_wait<0>();
         __syncthreads();
-        const int lane = threadIdx.x % 32, lo = lane % P::LO, first = threadIdx.x / 32 * LP * P::RT + lane / P::LO;
+        const int lo = cuvil_lane_quad<P::LO>();
+        const int first = threadIdx.x / 32 * LP * P::RT + cuvil_lane_pixel<P::LO>();
         const float *u = ws + (lo >> 2) * SLICE + (lo & 3) * 4;
         cuvil_tree<LEVELS, TP> tree;
         CUVIL_ROLLED for (int leaf = 0; leaf < LEAVES; leaf++) {

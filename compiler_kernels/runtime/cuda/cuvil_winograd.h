@@ -143,8 +143,7 @@ template <class P> struct cuvil_winograd {
     }
     CUVIL_FN int spot(int area, int p, int q)
     {
-        const int lane = threadIdx.x % 32;
-        return (area * T + p * LP + lane / P::LO) * QUADS + q * P::LO + lane % P::LO;
+        return (area * T + p * LP + cuvil_lane_pixel<P::LO>()) * QUADS + q * P::LO + cuvil_lane_quad<P::LO>();
     }
 
     template <class... Operands>
@@ -176,7 +175,7 @@ template <class P> struct cuvil_winograd {
         float *v = (float *)cuvil_shared, *u = v + FIRST;
         const int member = blockIdx.x % MEMBERS, sum = blockIdx.x / MEMBERS, part = member % PARTS, share = member / PARTS;
         const int group = sum % TILE_GROUPS, block = sum / TILE_GROUPS * OCBS;
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, way = warp / LOCAL, local = warp % LOCAL;
+        const int warp = threadIdx.x / 32, way = warp / LOCAL, local = warp % LOCAL;
         const int begin = share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         const long base = (long)sum * KEPT * POSITIONS * T * QUADS;
         copy_weights(begin, block, part, u, w);
@@ -191,7 +190,7 @@ template <class P> struct cuvil_winograd {
             const int leaf = round * P::LW + way;
             float4 a[P::TP][P::TQ];
             if (leaf < LEAVES) {
-                const int lo = lane % P::LO, lp = lane / P::LO;
+                const int lo = cuvil_lane_quad<P::LO>(), lp = cuvil_lane_pixel<P::LO>();
                 const float *from = PLANE ? v + warp * AREA + lp * VP
                                           : v + (way * 3 + local % 3) * AREA + ((local ? 1 : 0) + 2 * lp) * VP;
                 leaf_sum(a, leaf, from, u + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);

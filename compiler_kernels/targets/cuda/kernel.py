@@ -22,6 +22,8 @@ class CudaKernel:
     is no other), in clusters of ``cluster`` blocks along x.
     ``workspace_bytes`` of memory that holds anything at the start and is shared with other kernels, which do not run at
     the same time. ``tickets`` counters that are zero at the start and must be left zero.
+    ``block_text`` is the text of ``NAME_block(const int block, p0, ..., y)``, what one block of a grid along x does;
+    empty where the kernel cannot share a launch (targets/cuda/merge.py).
     ``independent``: no thread waits for another or uses shared memory, so the emulator needs no fibers.
     ``dependent``: may start while the kernel before it still runs; it then calls ``cuvil_grid_wait()`` in every thread
     before it touches any memory but constants (programmatic dependent launch).
@@ -38,6 +40,7 @@ class CudaKernel:
     independent: bool = False
     dependent: bool = False
     sizes: bool = False
+    block_text: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= MAX_BLOCK:

@@ -12,6 +12,7 @@ from compiler_kernels.ir.symbols import Symbols, symbols_of
 from compiler_kernels.ir.weights import layout
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.families import emit_family_kernel
+from compiler_kernels.targets.cuda.families.text import constant_operands
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
@@ -54,6 +55,17 @@ def named_outputs(main: Graph) -> list[Op]:
     return [op for op in outputs_of(main) if not op.str_("output").endswith(SUFFIX)]
 
 
+def constant_parameters(main: Graph) -> dict[str, frozenset[str]]:
+    """Of every function, the parameters that are constants at every call."""
+    found: dict[str, frozenset[str]] = {}
+    for op in main.ops:
+        if op.name.startswith("call."):
+            operands = [o for o in op.operands if o]
+            here = frozenset(f"p{n}" for n, o in enumerate(operands) if main.weight(o) is not None)
+            found[op.kind] = found.get(op.kind, here) & here
+    return found
+
+
 def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> list[Launch]:
     """The launches of an L2 ``module`` in order; kernels are called ``<prefix>_<function>``.
 
@@ -61,7 +73,11 @@ def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_c
     ``UnsupportedError`` where a function has no kernel.
     """
     main, symbols = module.main, symbols_of(module.meta)
-    kernels = {f.name: emit(f, gpu, f"{prefix}_{f.name}", symbols) for f in module.graphs[1:]}
+    constants = constant_parameters(main)
+    kernels = {}
+    for f in module.graphs[1:]:
+        with constant_operands(constants.get(f.name, frozenset())):
+            kernels[f.name] = emit(f, gpu, f"{prefix}_{f.name}", symbols)
     functions = {f.name: f for f in module.graphs[1:]}
     offsets, _ = layout(main.weights)
     where = {v.id: Place("input", 0, n) for n, v in enumerate(main.inputs)}

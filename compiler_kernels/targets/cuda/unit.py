@@ -44,8 +44,8 @@ def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = ()) -> str:
             *(k.text for k in unique),
             "#ifdef CUVIL_EMULATE",
             'extern "C" const cuvil_emulated_kernel cuvil_emulated_kernels[] = {',
-            *(f"    CUVIL_EMULATED({k.name})" for k in unique),
-            "    {nullptr, nullptr}};",
+            *(f"    CUVIL_EMULATED({k.name}, {int(k.independent)})" for k in unique),
+            "    {nullptr, nullptr, 0, 0}};",
             "#endif",
             "",
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,16 +71,18 @@ class PlainChain:
     def pointers(self) -> list[str]:
         return [o.pointer for o in self.operands.values()]
 
-    def statements(self, root: str, value: str, row: str, column: str, count: int) -> tuple[list[str], str]:
+    def statements(
+        self, root: str, value: str, row: str, column: str, count: int, known: Mapping[str, str] | None = None
+    ) -> tuple[list[str], str]:
         """C statements applied to ``value`` of the root's result ``root``; and the name of the final vector.
 
         ``row``: C expression of the row within the tile (axis -2); ``column`` of the first column; ``count`` lanes
-        that exist.
+        that exist. ``known``: operands that were read before, and the names they have.
         """
         vec = self.vec
         names = {root: value}
         lines: list[str] = []
-        loaded: dict[str, str] = {}
+        loaded = dict(known or {})
         result = value
         for op in self.ops:
             arguments = []

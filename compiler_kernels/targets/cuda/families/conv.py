@@ -6,7 +6,7 @@ gets is a matter of conv_tiles.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -50,8 +50,13 @@ class Window:
     weights: tuple[int, ...]  # floats before the phase's weights
 
 
-def conv(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
-    """The kernel of a convolution with at least 16 channels (of a group); ``None`` for any other statement."""
+Chooser = Callable[[Shape, Gpu], Tile | None]
+
+
+def conv(function: Graph, gpu: Gpu, name: str, choose: Chooser | None = None) -> CudaKernel | None:
+    """The kernel of a convolution with at least 16 channels (of a group); ``None`` for any other statement.
+
+    ``choose`` stands in for the table of tiles."""
     op, types = root_of(function), function.types()
     if op.kind not in ("conv", "conv_transpose") or not types[op.operands[1]].layout.startswith("packed oc16 "):
         return None
@@ -66,7 +71,7 @@ def conv(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         function = flat_function(function)
         whole = prod(op.out.dims[2:])
         windows = [_plain_window((1, 1, whole), (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, True)]
-    return Direct(function, shown, gpu, name, windows).kernel()
+    return Direct(function, shown, gpu, name, windows).kernel(choose or choose_tile)
 
 
 def windows_of(op: Op, x: TensorType, w: TensorType) -> list[Window] | None:
@@ -141,8 +146,8 @@ class Direct:
             self.block_groups, len(window.firsts), window.run,
         )  # fmt: skip
 
-    def kernel(self) -> CudaKernel | None:
-        tiles = [choose_tile(self.shape(w), self.gpu) for w in self.windows]
+    def kernel(self, choose: Chooser) -> CudaKernel | None:
+        tiles = [choose(self.shape(w), self.gpu) for w in self.windows]
         if any(tile is None for tile in tiles):
             return None
         chosen = [tile for tile in tiles if tile is not None]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from compiler_kernels.arithmetic.order import RADIX, SumOrder, sum_order
+from compiler_kernels.targets.cuda.families.tiles_table import tabled
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.vector.access import Three
 
@@ -37,6 +38,13 @@ class Shape:
     block_groups: int
     phases: int
     run: bool
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return (
+            self.batch, self.units, *self.kernel, *self.step, *self.dilation, *self.extent, self.blocks,
+            self.block_groups, self.phases, int(self.run),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,5 +206,8 @@ def candidates(shape: Shape) -> Iterator[Tile]:
 
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
     """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
+    row = tabled("direct", gpu, shape.key)
+    if row:
+        return Tile(*row)
     found = [t for t in candidates(shape) if t.fits(shape, gpu)]
     return min(found, key=lambda t: t.cost(shape, gpu), default=None)

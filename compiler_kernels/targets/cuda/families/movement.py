@@ -18,7 +18,7 @@ from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.passes.products import PANELS, PANELS_TRANSPOSED
 from compiler_kernels.targets.c.writer import Code, c_float, linear
 from compiler_kernels.targets.cuda.families.positions import Blocked
-from compiler_kernels.targets.cuda.families.text import ONE, address, computes_floats, kernel_text, split, text_of
+from compiler_kernels.targets.cuda.families.text import ONE, address, computes_floats, kernel_text, launched, split
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access, plain_access, three
@@ -29,14 +29,13 @@ THREADS: Final = 128
 
 def _each(code: Code, items: int) -> None:
     """Declare ``i``, the thread's element, once the launch before has ended."""
-    code.add(f"const int i = (int)blockIdx.x * {THREADS} + (int)threadIdx.x;")
+    code.add(f"const int i = block * {THREADS} + (int)threadIdx.x;")
     code.add(*([f"if (i >= {items}) return;"] if items % THREADS else []))
-    code.add("cuvil_grid_wait();", "cuvil_grid_release();")
+    code.add("cuvil_grid_release();", "cuvil_grid_wait();")
 
 
-def _launch(name: str, code: Code, items: int, head: Sequence[str] = ()) -> CudaKernel:
-    text = "\n".join([*head, text_of(code)])
-    return CudaKernel(name, text, (-(-items // THREADS), 1, 1), THREADS, independent=True, dependent=True)
+def _launch(function: Graph, name: str, code: Code, items: int) -> CudaKernel:
+    return launched(function, name, code, -(-items // THREADS), THREADS, independent=True)
 
 
 def relayout(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
@@ -52,7 +51,7 @@ def relayout(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     size = three(out.dims[2:], 1)
     padded = [s + 2 * h for s, h in zip(size, halo, strict=True)]
     items = prod(out.dims[:2]) * prod(padded)
-    with kernel_text(function, name, THREADS) as code:
+    with kernel_text(function, name) as code:
         _each(code, items)
         split(code, "i", [*out.dims[:2], *padded], ["n", "c", "dp", "hp", "wp"])
         code.add(*(f"const int {a} = {a}p - {h}; (void){a};" for a, h in zip("dhw", halo, strict=True)))
@@ -62,7 +61,7 @@ def relayout(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         test = " && ".join(inside)
         code.add(f"y[i] = {test} ? {value} : 0.0f;" if inside else f"y[i] = {value};")
     assert y.batch * out.dims[0] == items
-    return _launch(name, code, items)
+    return _launch(function, name, code, items)
 
 
 def _to_blocks(function: Graph, name: str) -> CudaKernel:
@@ -101,7 +100,7 @@ def packing(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     lead, (depth, columns) = view.dims[:-2], view.dims[-2:]
     panels = -(-columns // BLOCK)
     items = prod(lead) * panels * depth * BLOCK
-    with kernel_text(function, name, THREADS) as code:
+    with kernel_text(function, name) as code:
         _each(code, items)
         names = [f"n{a}" for a in range(len(lead))]
         split(code, "i", [*lead, panels, depth, BLOCK], [*names, "panel", "k", "c"])
@@ -109,7 +108,7 @@ def packing(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         terms = [*zip(names, view.steps[:-2], strict=True), ("k", view.steps[-2]), ("column", view.steps[-1])]
         value = f"*({address(view.source, terms, view.offset)})"
         code.add(f"y[i] = {f'column < {columns} ? {value} : 0.0f' if columns % BLOCK else value};")
-    return _launch(name, code, items)
+    return _launch(function, name, code, items)
 
 
 def _merged(dims: Sequence[int], views: Sequence[View]) -> tuple[list[int], list[list[int]]]:
@@ -170,7 +169,7 @@ def strided(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     ]
     size, steps = _merged([dims[a] for a in order], turned)
     items = prod(dims)
-    with kernel_text(function, name, THREADS) as code:
+    with kernel_text(function, name) as code:
         _each(code, items)
         names = [f"i{a}" for a in range(len(size))]
         split(code, "i", size, names)
@@ -184,7 +183,7 @@ def strided(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
             code.add(ONE.statement(op, [loaded.get(o, o) for o in op.operands]))
             result = op.result
         code.add(f"*({address('y', list(zip(names, steps[0], strict=True)), y.offset)}) = {result};")
-    return _launch(name, code, items)
+    return _launch(function, name, code, items)
 
 
 def join(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
@@ -198,7 +197,7 @@ def join(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     if any(t.layout for t in types.values()):
         return None
     inner, whole = prod(op.out.dims[axis + 1 :]), prod(op.out.dims[axis:])
-    with kernel_text(function, name, THREADS) as code:
+    with kernel_text(function, name) as code:
         _each(code, op.out.count)
         split(code, "i", [op.out.count // whole, whole], ["outer", "at"])
         start = 0
@@ -208,7 +207,7 @@ def join(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
             last = number == len(op.operands) - 1
             code.add(f"{'else ' if number else ''}{'' if last else f'if (at < {start + size}) '}y[i] = {value};")
             start += size
-    return _launch(name, code, op.out.count)
+    return _launch(function, name, code, op.out.count)
 
 
 def _join_blocks(function: Graph, name: str) -> CudaKernel:

@@ -10,7 +10,7 @@ from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, c_float, linear
 from compiler_kernels.targets.cuda.families.positions import QUAD, Blocked, blocked_root, quad
-from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, split, sum_tree, text_of
+from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, launched, split, sum_tree
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access, three
@@ -88,10 +88,14 @@ def global_pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         return None
     x, channels, blocks = full_access("p0", x_type), x_type.dims[1], x_type.physical.blocks
     threads = BLOCK * leaves
-    with kernel_text(function, name, threads) as code:
+    with kernel_text(function, name) as code:
         code.add("float *shared = (float *)cuvil_shared;")
-        split(code, "(int)blockIdx.x", [x_type.dims[0], blocks], ["n", "cb"])
-        code.add(f"const int lane = threadIdx.x % {BLOCK}, leaf = threadIdx.x / {BLOCK};", "cuvil_grid_wait();")
+        split(code, "block", [x_type.dims[0], blocks], ["n", "cb"])
+        code.add(
+            f"const int lane = threadIdx.x % {BLOCK}, leaf = threadIdx.x / {BLOCK};",
+            "cuvil_grid_release();",
+            "cuvil_grid_wait();",
+        )
         code.add(f"const float *from = {x.at('n', 'cb', ['0', '0', '0'])} + lane;")
         code.add(f"float best = {'0.0f' if mean else '-__builtin_inff()'};")
         bound = str(count) if leaves == 1 else f"(leaf == {leaves - 1} ? {count} : (leaf + 1) * {SUM_LEAF})"
@@ -103,7 +107,6 @@ def global_pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
             split(code, "k", [depth, height, width], ["d", "h", "w"])
             value = f"from[{linear(list(zip('dhw', x.spatial, strict=True)))}]"
             code.add(f"best = {ONE.add('best', value) if mean else ONE('max') + f'(best, {value})'};")
-        code.add("cuvil_grid_release();")
         if leaves > 1:
             code.add(f"shared[leaf * {BLOCK} + lane] = best;", "__syncthreads();", "if (leaf > 0) return;")
             values = [f"shared[{leaf * BLOCK} + lane]" for leaf in range(leaves)]
@@ -122,4 +125,4 @@ def global_pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         else:
             code.add(f"{f'if ({inside}) ' if inside else ''}y[n * {channels} + cb * {BLOCK} + lane] = {result};")
     grid = x_type.dims[0] * blocks
-    return CudaKernel(name, text_of(code), (grid, 1, 1), threads, 4 * threads if leaves > 1 else 0, dependent=True)
+    return launched(function, name, code, grid, threads, 4 * threads if leaves > 1 else 0)

@@ -9,7 +9,7 @@ from typing import Final
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import Code, linear
-from compiler_kernels.targets.cuda.families.text import ONE, kernel_text, split, text_of
+from compiler_kernels.targets.cuda.families.text import ONE, kernel_text, launched, split
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import Chain, three
 
@@ -35,22 +35,21 @@ class Blocked:
         out, halo = self.out, self.halo
         sizes = [out.dims[0], out.physical.blocks, *(s + 2 * h for s, h in zip(self.size, halo, strict=True)), 4]
         items = prod(sizes)
-        with kernel_text(self.function, self.name, THREADS) as code:
-            code.add(f"const int i = (int)blockIdx.x * {THREADS} + (int)threadIdx.x;")
+        with kernel_text(self.function, self.name) as code:
+            code.add(f"const int i = block * {THREADS} + (int)threadIdx.x;")
             code.add(*([f"if (i >= {items}) return;"] if items % THREADS else []))
             split(code, "i", sizes, ["n", "cb", "dp", "hp", "wp", "q"])
             code.add(*(f"const int {a} = {a}p - {h}; (void){a};" for a, h in zip("dhw", halo, strict=True)))
             code.add("float4 *to = (float4 *)y + i;")
             outside = [f"{a} < 0 || {a} >= {s}" for a, s, h in zip("dhw", self.size, halo, strict=True) if h]
-            code.add("cuvil_grid_wait();", "cuvil_grid_release();")
+            code.add("cuvil_grid_release();", "cuvil_grid_wait();")
             if outside:
                 with code.block(f"if ({' || '.join(outside)})"):
                     code.add("*to = make_float4(0.0f, 0.0f, 0.0f, 0.0f);", "return;")
             body(code)
             self._chain(code)
         blocks = -(-items // THREADS)
-        text = "\n".join([*self.head, text_of(code)])
-        return CudaKernel(self.name, text, (blocks, 1, 1), THREADS, independent=True, dependent=True)
+        return launched(self.function, self.name, code, blocks, THREADS, head=self.head, independent=True)
 
     def _chain(self, code: Code) -> None:
         chain = self.chain

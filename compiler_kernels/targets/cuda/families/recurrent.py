@@ -17,7 +17,7 @@ from compiler_kernels.ir.recurrent_functions import functions
 from compiler_kernels.ir.shapes_recurrent import GATES, STEPS
 from compiler_kernels.passes.recurrent import reset_split
 from compiler_kernels.targets.c.writer import Code, c_float, linear
-from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, split, sum_tree, text_of
+from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, launched, split, sum_tree
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.recurrent_functions import applied
@@ -101,25 +101,31 @@ def recurrent(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     shared = 3 * hidden + cells + cell.columns
     if 4 * shared > gpu.shared_bytes:
         return None
-    with kernel_text(function, name, cell.threads) as code:
+    with kernel_text(function, name) as code:
         code.add("float *hs = (float *)cuvil_shared;  /* h of even and odd steps, then r * h */")
         code.add(
             f"float *rh = hs + {2 * hidden}, *part = rh + {hidden}, *gate = part + {cells};", "(void)rh, (void)part;"
         )
-        split(code, "(int)blockIdx.x", [batch, cell.blocks], ["row", "rank"])
+        split(code, "block", [batch, cell.blocks], ["row", "rank"])
         code.add(f"const int j = rank * {cell.units} + (int)threadIdx.x, own = threadIdx.x < {cell.units};")
         _begin(code, cell, batch)
+        if cell.resident:
+            start = f"{operands[0]} + {(time - 1) * batch * gates * hidden if op.attr('reverse') else 0}L"
+            code.add(f"const float own_bias = works ? {operands[2]}[column] : 0.0f;")
+            code.add(f"float coming = works && leaf == 0 ? ({start} + (long)row * {gates * hidden})[column] : 0.0f;")
         with code.block(f"for (int s = 0; s < {time}; s++)"):
             code.add(f"const int step = {f'{time - 1} - s' if op.attr('reverse') else 's'};")
-            code.add(f"const float *h = hs + s % 2 * {hidden};", f"float *next = hs + (s + 1) % 2 * {hidden};")
             code.add(f"const float *g = {operands[0]} + ((long)step * {batch} + row) * {gates * hidden};", "(void)g;")
+            if cell.resident:  # the next step's products with x are on their way during this one
+                forward = f"g {'-' if op.attr('reverse') else '+'} {batch * gates * hidden}"
+                code.add("const float gx = coming;")
+                code.add(f"if (works && leaf == 0 && s < {time - 1}) coming = ({forward})[column];")
+            code.add(f"const float *h = hs + s % 2 * {hidden};", f"float *next = hs + (s + 1) % 2 * {hidden};")
             _step(code, cell)
             code.add(f"float *out = y + ((long)step * {batch} + row) * {hidden};")
             _cell(code, cell)
             code.add(_meet(cell))
-    return CudaKernel(
-        name, text_of(code), (batch * cell.blocks, 1, 1), cell.threads, 4 * shared, cluster=cell.blocks, dependent=True
-    )
+    return launched(function, name, code, batch * cell.blocks, cell.threads, 4 * shared, cluster=cell.blocks)
 
 
 def _begin(code: Code, cell: Cell, batch: int) -> None:
@@ -136,7 +142,7 @@ def _begin(code: Code, cell: Cell, batch: int) -> None:
         code.add(
             f"for (int k = 0; k < {cell.leaf}; k++) if (works{taps}) wk[k] = w[(leaf * {cell.leaf} + k) * {BLOCK}];"
         )
-    code.add("cuvil_grid_wait();")  # the weights above are constants
+    code.add("cuvil_grid_release();", "cuvil_grid_wait();")  # the weights above are constants
     state = f"{h0}[row * {hidden} + k]" if h0 else "0.0f"
     code.add(f"for (int k = (int)threadIdx.x; k < {hidden}; k += {cell.threads}) hs[k] = {state};")
     if cell.kind == "lstm":
@@ -186,7 +192,6 @@ def _stage(code: Code, cell: Cell, condition: str, source: str) -> None:
         return
     working = f"if ({' && '.join(filter(None, ['works', condition]))})"
     first = f"if ({' && '.join(filter(None, ['works', 'leaf == 0', condition]))})"
-    code.add("float gx = 0.0f;", f"{first} gx = g[column];")
     with code.block(working):
         _chain(code, cell, source)
         if cell.leaves == 1:
@@ -203,8 +208,17 @@ def _stage(code: Code, cell: Cell, condition: str, source: str) -> None:
 
 def _chain(code: Code, cell: Cell, source: str) -> None:
     code.add("float acc = 0.0f;", f"const float *from = {source} + leaf * {cell.leaf};", "#pragma unroll")
-    test = "" if cell.hidden % cell.leaf == 0 else f"if (leaf * {cell.leaf} + k < {cell.hidden}) "
-    code.add(f"for (int k = 0; k < {cell.leaf}; k++) {test}acc = {ONE.fma('from[k]', 'wk[k]', 'acc')};")
+    ragged = cell.hidden % cell.leaf != 0
+    if cell.leaf % 4 or cell.hidden % 4:
+        test = f"if (leaf * {cell.leaf} + k < {cell.hidden}) " if ragged else ""
+        code.add(f"for (int k = 0; k < {cell.leaf}; k++) {test}acc = {ONE.fma('from[k]', 'wk[k]', 'acc')};")
+        return
+    with (
+        code.block(f"for (int k = 0; k < {cell.leaf}; k += 4)"),
+        code.block(f"if (leaf * {cell.leaf} + k < {cell.hidden})" if ragged else ""),
+    ):
+        code.add("const float4 v = *(const float4 *)(from + k);")
+        code.add(*(f"acc = {ONE.fma(f'v.{part}', f'wk[k + {n}]', 'acc')};" for n, part in enumerate("xyzw")))
 
 
 def _streamed(code: Code, cell: Cell, condition: str, source: str) -> None:
@@ -233,7 +247,7 @@ def _streamed(code: Code, cell: Cell, condition: str, source: str) -> None:
 def _gate(code: Code, cell: Cell) -> None:
     """From ``sum`` and ``gx`` to ``gate[item]``."""
     bias, rb = cell.operands[2], cell.operands[3]
-    summed = ONE.add(f"{bias}[column]", ONE.add("gx", ONE.add("sum", "0.0f")))
+    summed = ONE.add("own_bias" if cell.resident else f"{bias}[column]", ONE.add("gx", ONE.add("sum", "0.0f")))
     candidate = cell.gates - 1
     if cell.linear_reset:
         alone = ONE.add(f"{rb}[column - {2 * cell.hidden}]", ONE.add("sum", "0.0f"))

@@ -6,7 +6,7 @@ registers; of a longer one the threads of a block take a leaf of 64 per lane eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -15,7 +15,7 @@ from compiler_kernels.arithmetic.order import ROW_LANES, SUM_LEAF
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.rows import in_lanes
 from compiler_kernels.targets.c.writer import Code, c_float
-from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, text_of
+from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, is_constant, kernel_text, launched
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
@@ -104,25 +104,26 @@ class Row:
 
 
 def _kernel(
-    function: Graph, gpu: Gpu, name: str, row: Row, rows: int, out: int, emit: Callable[[Code], None]
-) -> CudaKernel | None:
-    """``emit`` writes the statements from ``x``, the row, and ``v``, its elements in registers, to ``out``, of a row
-    that ``exists``."""
+    function: Graph, gpu: Gpu, name: str, row: Row, rows: int, out: int, emit: Callable[[Code], None],
+    early: Sequence[str] = (),
+) -> CudaKernel | None:  # fmt: skip
+    """``early`` are statements before the wait for the launch before. ``emit`` writes the statements from ``x``, the
+    row, and ``v``, its elements in registers, to ``out``, of a row that ``exists``."""
     if not row.short and (row.leaves > MOST_LEAVES or 4 * ROW_LANES * (row.leaves + 1) > gpu.shared_bytes):
         return None
     threads = row.groups * ROW_LANES
     if row.short:
         threads = WARP * max(1, min(4, rows // (4 * gpu.multiprocessors)))
     per_block = threads // ROW_LANES if row.short else 1
-    with kernel_text(function, name, threads) as code:
+    with kernel_text(function, name) as code:
         if row.short:
             code.add(f"const int lane = threadIdx.x % {ROW_LANES};")
-            code.add(f"const int found = (int)(blockIdx.x * {per_block} + threadIdx.x / {ROW_LANES});")
+            code.add(f"const int found = block * {per_block} + (int)threadIdx.x / {ROW_LANES};")
             code.add(f"const int row = found < {rows} ? found : {rows - 1}, exists = found < {rows};")
         else:
-            code.add("float *shared = (float *)cuvil_shared;", "const int row = (int)blockIdx.x, exists = 1;")
+            code.add("float *shared = (float *)cuvil_shared;", "const int row = block, exists = 1;")
             code.add(f"const int lane = threadIdx.x % {ROW_LANES}, group = threadIdx.x / {ROW_LANES};")
-        code.add("cuvil_grid_wait();")
+        code.add("cuvil_grid_release();", *early, "cuvil_grid_wait();")
         code.add(f"const float *x = {function.ops[0].operands[0]} + (long)row * {row.size};")
         code.add(f"float *out = y + (long)row * {out};")
         if row.short:
@@ -132,7 +133,7 @@ def _kernel(
             code.add(f"for (int k = 0; k < {row.steps}; k++) {f'if ({test}) ' if test else ''}{load}")
         emit(code)
     shared = 0 if row.short else 4 * ROW_LANES * (row.leaves + 1)
-    return CudaKernel(name, text_of(code), (-(-rows // per_block), 1, 1), threads, shared, dependent=True)
+    return launched(function, name, code, -(-rows // per_block), threads, shared)
 
 
 def _plain(function: Graph) -> bool:
@@ -161,7 +162,6 @@ def softmax(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         if kept:
             row.each(code, lambda v: [f"{v} = {exponential(v)};"])
         row.reduce(code, "s", "0.0f", _sum((lambda v: v) if kept else exponential), ONE("add"))
-        code.add("cuvil_grid_release();")
         if op.kind == "softmax":
             row.each(code, lambda v: [f"if (exists) out[at] = {ONE('div')}({v if kept else exponential(v)}, s);"])
         else:
@@ -184,6 +184,15 @@ def layer_normalization(function: Graph, gpu: Gpu, name: str) -> CudaKernel | No
     row, count, with_mean = Row(size), c_float(size), op.kind == "layer_normalization"
     scale, bias = op.operands[1], op.operands[2] if len(op.operands) > 2 else ""
 
+    kept = [p for p in (scale, bias) if p and row.short and is_constant(p)]
+    early = [f"float {p}_v[{row.steps}];" for p in kept]
+    test = f"if ({row.exists('k')}) " if row.exists("k") else ""
+    for p in kept:
+        early += [
+            "#pragma unroll",
+            f"for (int k = 0; k < {row.steps}; k++) {test}{p}_v[k] = {p}[k * {ROW_LANES} + lane];",
+        ]
+
     def deviation(v: str) -> str:
         return f"{ONE('sub')}({v}, mean)" if with_mean else v
 
@@ -193,19 +202,18 @@ def layer_normalization(function: Graph, gpu: Gpu, name: str) -> CudaKernel | No
             code.add(f"const float mean = {ONE('div')}(sum, {count});")
         row.reduce(code, "sq", "0.0f", lambda v: ONE.fma(deviation(v), deviation(v), "acc"), ONE("add"))
         code.add(
-            "cuvil_grid_release();",
             f"const float var = {ONE('div')}(sq, {count});",
             f"const float r = {ONE('div')}(1.0f, {ONE('sqrt')}({ONE.add('var', c_float(op.float_('epsilon')))}));",
         )
-        shift = f"{bias}[at]" if bias else "0.0f"
+        factor, shift = (f"{p}_v[k]" if p in kept else f"{p}[at]" if p else "0.0f" for p in (scale, bias))
 
         def result(v: str) -> list[str]:
             scaled = f"{ONE('mul')}({deviation(v)}, r)"
-            return [f"if (exists) out[at] = {ONE.fma(scaled, f'{scale}[at]', shift)};"]
+            return [f"if (exists) out[at] = {ONE.fma(scaled, factor, shift)};"]
 
         row.each(code, result)
 
-    return _kernel(function, gpu, name, row, prod(dims[:axis]), size, emit)
+    return _kernel(function, gpu, name, row, prod(dims[:axis]), size, emit, early)
 
 
 def reduction(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
@@ -227,6 +235,6 @@ def reduction(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         else:
             row.reduce(code, "total", "0.0f", _sum(lambda v: v), ONE("add"))
         mean = f"{ONE('div')}(total, {c_float(size)})" if op.kind == "reduce_mean" else "total"
-        code.add("cuvil_grid_release();", f"if (exists && threadIdx.x % {ROW_LANES * row.groups} == 0) *out = {mean};")
+        code.add(f"if (exists && threadIdx.x % {ROW_LANES * row.groups} == 0) *out = {mean};")
 
     return _kernel(function, gpu, name, row, prod(dims) // size, 1, emit)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -13,6 +14,7 @@ from compiler_kernels.targets.c.writer import root_of
 from compiler_kernels.targets.cuda.families.blocked import Ending, comments, constants, indented, parameters
 from compiler_kernels.targets.cuda.families.conv import Window, windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import Tile, pieces
+from compiler_kernels.targets.cuda.families.tiles_table import tabled
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access
@@ -21,8 +23,27 @@ MOST_COLUMNS: Final = 40
 """Values of a row of x that a thread holds."""
 
 
-def stem(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
-    """The kernel of a convolution of one group and fewer than 16 channels; ``None`` for any other statement."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a tile is chosen by."""
+
+    window: Window
+    channels: int
+    blocks: int
+    batch: int
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        w = self.window
+        return (self.batch, self.channels, *w.kernel, *w.step, *w.dilation, *w.extent, self.blocks, int(w.run))
+
+
+def stem(
+    function: Graph, gpu: Gpu, name: str, choose: Callable[[Shape, Gpu], Tile | None] | None = None
+) -> CudaKernel | None:
+    """The kernel of a convolution of one group and fewer than 16 channels; ``None`` for any other statement.
+
+    ``choose`` stands in for the table of tiles."""
     op, types = root_of(function), function.types()
     if op.kind != "conv" or not types[op.operands[1]].layout.startswith("packed oc16 "):
         return None
@@ -35,10 +56,9 @@ def stem(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     window, x = windows[0], full_access("p0", x_type)
     planar = x_type.layout.startswith("planar")
     channels, blocks, batch = w.dims[1], pieces(op.out.dims[1], BLOCK), op.out.dims[0]
-    found = [t for t in _candidates(window, blocks) if _shared(t, window, channels) <= gpu.shared_bytes // 2]
-    if not found:
+    tile = (choose or choose_tile)(Shape(window, channels, blocks, batch), gpu)
+    if tile is None:
         return None
-    tile = min(found, key=lambda t: _cost(t, window, channels, blocks, batch, gpu))
     ending = Ending(function, op.operands[2] if len(op.operands) > 2 else "")
     lane = 1 if planar else BLOCK
     rows, columns = _tiles(tile, window)
@@ -100,6 +120,21 @@ def _shared(tile: Tile, window: Window, channels: int) -> int:
     return 4 * (x + tile.wide * (taps * 16 + (0 if taps % 2 else 16)))
 
 
+def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
+    """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
+    row = tabled("stem", gpu, shape.key)
+    if row:
+        return Tile(*row)
+    return min(candidates(shape, gpu), key=lambda t: cost(t, shape, gpu), default=None)
+
+
+def candidates(shape: Shape, gpu: Gpu) -> list[Tile]:
+    """Tiles that fit."""
+    most = gpu.shared_bytes // 2
+    found = _candidates(shape.window, shape.blocks)
+    return [t for t in found if _shared(t, shape.window, shape.channels) <= most]
+
+
 def _candidates(window: Window, blocks: int) -> Iterator[Tile]:
     for quads in (4, 8):
         if quads > 4 * blocks:
@@ -112,8 +147,9 @@ def _candidates(window: Window, blocks: int) -> Iterator[Tile]:
                         yield tile
 
 
-def _cost(tile: Tile, window: Window, channels: int, blocks: int, batch: int, gpu: Gpu) -> float:
+def cost(tile: Tile, shape: Shape, gpu: Gpu) -> float:
     """Estimated cycles of one multiprocessor."""
+    window, channels, blocks, batch = shape.window, shape.channels, shape.blocks, shape.batch
     rows, columns = _tiles(tile, window)
     grid = batch * pieces(blocks, tile.wide) * window.extent[0] * rows * columns
     lines = channels * window.kernel[0] * window.kernel[1] * tile.rows

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE_TYPED
 from compiler_kernels.targets.c.writer import Code, linear
+from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.isa import SCALAR
 from compiler_kernels.targets.vector.vec import Vec
 
+_CONSTANTS: ContextVar[frozenset[str]] = ContextVar("constant operands", default=frozenset())
 ONE: Final = Vec(SCALAR)
 """The vector layer of one lane: every operation is one explicitly rounded intrinsic on the device."""
 
@@ -25,20 +28,51 @@ def computes_floats(function: Graph) -> bool:
 
 
 @contextmanager
-def kernel_text(function: Graph, name: str, threads: int, suffix: str = "") -> Iterator[Code]:
-    """Code of ``name``: the statements as a comment, the signature, and the wait for the launch before. Parameters are
-    ``p0<suffix>``... and ``y<suffix>``."""
+def constant_operands(names: Iterable[str]) -> Iterator[None]:
+    """Say within the ``with`` statement which parameters are constants at every call: kernels read those before they
+    wait for the launch before."""
+    token = _CONSTANTS.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _CONSTANTS.reset(token)
+
+
+def is_constant(parameter: str) -> bool:
+    return parameter in _CONSTANTS.get()
+
+
+@contextmanager
+def kernel_text(function: Graph, name: str) -> Iterator[Code]:
+    """Code of ``<name>_block``, the work of thread block ``block``: the statements as a comment, then the function."""
     code = Code()
     for op in function.ops:
         code.add(*(f"/* {line.strip().replace('*/', '* /')} */" for line in format_op(op)))
-    params = "".join(f"const float *{v.id}{suffix}, " for v in function.inputs)
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}({params}float *y{suffix})'
-    with code.block(head):
+    params = "".join(f"const float *{v.id}, " for v in function.inputs)
+    with code.block(f"CUVIL_FN void {name}_block(const int block, {params}float *y)"):
         yield code
 
 
-def text_of(code: Code) -> str:
-    return "\n".join(code.lines) + "\n"
+def launched(
+    function: Graph, name: str, code: Code, blocks: int, threads: int, shared: int = 0, head: Sequence[str] = (),
+    cluster: int = 1, independent: bool = False,
+) -> CudaKernel:  # fmt: skip
+    """The kernel whose work is ``code``, made by :func:`kernel_text`; ``head`` stands before it at file scope."""
+    text = "\n".join([*head, *code.lines]) + "\n"
+    params = "".join(f"const float *{v.id}, " for v in function.inputs)
+    arguments = "".join(f"{v.id}, " for v in function.inputs)
+    return CudaKernel(
+        name,
+        f'{text}extern "C" __global__ void __launch_bounds__({threads}) {name}({params}float *y)\n{{\n'
+        f"    {name}_block((int)blockIdx.x, {arguments}y);\n}}\n",
+        (blocks, 1, 1),
+        threads,
+        shared,
+        cluster=cluster,
+        independent=independent,
+        dependent=True,
+        block_text=text if cluster == 1 else "",
+    )
 
 
 def split(code: Code, index: str, sizes: Sequence[int], names: Sequence[str]) -> None:

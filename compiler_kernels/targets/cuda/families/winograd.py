@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from compiler_kernels.arithmetic.order import LEAF_TAPS
 from compiler_kernels.arithmetic.winograd import WINOGRAD
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
 from compiler_kernels.targets.cuda.families.blocked import Ending, comments, constants, indented, parameters
-from compiler_kernels.targets.cuda.families.winograd_tiles import Shape, choose_tile
+from compiler_kernels.targets.cuda.families.winograd_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access
 
 
-def winograd(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
-    """The kernel of a convolution in a Winograd form; ``None`` for any other statement."""
+def winograd(
+    function: Graph, gpu: Gpu, name: str, choose: Callable[[Shape, Gpu], Tile | None] | None = None
+) -> CudaKernel | None:
+    """The kernel of a convolution in a Winograd form; ``None`` for any other statement. ``choose`` stands in for the
+    table of tiles."""
     op, types = root_of(function), function.types()
     if op.kind != "conv" or not types[op.operands[1]].layout.startswith("packed w"):
         return None
@@ -29,7 +34,7 @@ def winograd(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     tiles = -(-rows // 2) * -(-columns // 2)
     per = max(1, form.leaf // (8 * groups))
     shape = Shape(form.axes, out.dims[0], units, per, groups, -(-out.dims[1] // BLOCK), tiles)
-    tile = choose_tile(shape, gpu)
+    tile = (choose or choose_tile)(shape, gpu)
     if tile is None:
         return None
     pads = op.ints("pads")

@@ -6,10 +6,11 @@ The sizes repeat those of runtime/cuda/cuvil_winograd.h, which asserts that they
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from compiler_kernels.arithmetic.order import RADIX
+from compiler_kernels.targets.cuda.families.tiles_table import tabled
 from compiler_kernels.targets.cuda.gpu import Gpu
 
 REGISTERS: Final = 65536
@@ -32,6 +33,10 @@ class Shape:
     groups: int
     blocks: int
     tiles: int
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return astuple(self)
 
     @property
     def positions(self) -> int:
@@ -166,5 +171,8 @@ def candidates(shape: Shape) -> Iterator[Tile]:
 
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
     """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
+    row = tabled("winograd", gpu, shape.key)
+    if row:
+        return Tile(*row)
     found = [t for t in candidates(shape) if t.fits(shape, gpu)]
     return min(found, key=lambda t: t.cost(shape, gpu), default=None)

@@ -1,0 +1,178 @@
+/* A libcuda.so.1 that is no GPU's: the functions cuvil_gpu.c uses, with the kernels of kernels.cu compiled for this
+ * processor (docs/gpu.md, "Emulation"). An engine finds it through LD_LIBRARY_PATH, so that its host code runs as shipped.
+ * It says what it is in the device's name; its events measure nothing. */
+#include "cuvil_emulate.h"
+
+#undef cuvil_shared
+
+#include <stdlib.h>
+#include <unistd.h>
+
+extern "C" {
+#include "cuvil_gpu_driver.h"
+extern const cuvil_emulated_kernel cuvil_emulated_kernels[];
+const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, const unsigned grid[3], unsigned threads,
+                          unsigned shared_bytes, unsigned cluster, int independent, uint64_t seed);
+}
+
+namespace {
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+enum { MOST_ARGUMENTS = 64 };
+
+struct Step {
+    void *to;
+    const void *from;
+    size_t bytes;
+    const cuvil_emulated_kernel *kernel; /* NULL: a copy */
+    unsigned grid[3], threads, shared_bytes, cluster;
+    void *arguments[MOST_ARGUMENTS];
+    Step *next;
+};
+
+Step *captured, *last;
+bool capturing;
+uint64_t launches;
+
+Step *add()
+{
+    Step *made = (Step *)calloc(1, sizeof(Step));
+    if (!made) abort();
+    if (last) last->next = made;
+    else captured = made;
+    last = made;
+    return made;
+}
+
+int execute(const Step *s)
+{
+    if (!s->kernel) {
+        memcpy(s->to, s->from, s->bytes);
+        return SUCCESS;
+    }
+    const char *problem = cuvil_emulate(s->kernel->run, s->arguments, s->grid, s->threads, s->shared_bytes, s->cluster,
+                                        s->kernel->independent, ++launches);
+    if (!problem) return SUCCESS;
+    const char *const parts[] = {"emulated kernel ", s->kernel->name, ": ", problem, "\n"};
+    for (const char *part : parts)
+        if (write(2, part, strlen(part)) < 0) break;
+    return LAUNCH_FAILED;
+}
+
+int copy(void *to, const void *from, size_t bytes)
+{
+    if (!capturing) {
+        memcpy(to, from, bytes);
+        return SUCCESS;
+    }
+    Step *s = add();
+    s->to = to;
+    s->from = from;
+    s->bytes = bytes;
+    return SUCCESS;
+}
+
+} // namespace
+
+extern "C" {
+
+cu_result cuInit(unsigned) { return SUCCESS; }
+cu_result cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+cu_result cuGetErrorName(cu_result result, const char **name)
+{
+    *name = result == LAUNCH_FAILED ? "a failure of the emulation" : "an error of the emulation";
+    return SUCCESS;
+}
+cu_result cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+cu_result cuDeviceGet(cu_device *device, int) { return *device = 0, SUCCESS; }
+cu_result cuDeviceGetName(char *name, int length, cu_device)
+{
+    strncpy(name, "no GPU: kernels emulated on the CPU", (size_t)length);
+    return SUCCESS;
+}
+cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device)
+{
+    *value = attribute == CU_COMPUTE_CAPABILITY_MAJOR ? CUVIL_EMULATED_CHIP / 10 : CUVIL_EMULATED_CHIP % 10;
+    return SUCCESS;
+}
+cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device) { return *context = nullptr, SUCCESS; }
+cu_result cuCtxSetCurrent(cu_context) { return SUCCESS; }
+cu_result cuModuleLoadDataEx(cu_module *module, const void *, unsigned, int *, void **) { return *module = nullptr, SUCCESS; }
+cu_result cuModuleGetFunction(cu_function *function, cu_module, const char *name)
+{
+    for (const cuvil_emulated_kernel *k = cuvil_emulated_kernels; k->name; k++)
+        if (!strcmp(k->name, name)) return *function = (cu_function)(void *)k, SUCCESS;
+    return NOT_FOUND;
+}
+cu_result cuFuncSetAttribute(cu_function, int, int) { return SUCCESS; }
+cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
+{
+    void *memory = nullptr;
+    if (posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
+    memset(memory, 0xff, bytes);
+    *pointer = (cu_pointer)(uintptr_t)memory;
+    return SUCCESS;
+}
+cu_result cuMemsetD8_v2(cu_pointer pointer, unsigned char value, size_t bytes)
+{
+    memset((void *)(uintptr_t)pointer, value, bytes);
+    return SUCCESS;
+}
+cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes)
+{
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return SUCCESS;
+}
+cu_result cuMemcpyHtoDAsync_v2(cu_pointer to, const void *from, size_t bytes, cu_stream)
+{
+    return copy((void *)(uintptr_t)to, from, bytes);
+}
+cu_result cuMemcpyDtoHAsync_v2(void *to, cu_pointer from, size_t bytes, cu_stream)
+{
+    return copy(to, (const void *)(uintptr_t)from, bytes);
+}
+cu_result cuMemHostRegister_v2(void *, size_t, unsigned) { return SUCCESS; }
+cu_result cuStreamCreate(cu_stream *stream, unsigned) { return *stream = nullptr, SUCCESS; }
+cu_result cuStreamSynchronize(cu_stream) { return SUCCESS; }
+cu_result cuStreamBeginCapture_v2(cu_stream, int)
+{
+    captured = last = nullptr;
+    capturing = true;
+    return SUCCESS;
+}
+cu_result cuStreamEndCapture(cu_stream, cu_graph *graph)
+{
+    capturing = false;
+    *graph = (cu_graph)(void *)captured;
+    return SUCCESS;
+}
+cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned long long)
+{
+    *exec = (cu_graph_exec)(void *)graph;
+    return SUCCESS;
+}
+cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream)
+{
+    for (const Step *s = (const Step *)(void *)exec; s; s = s->next)
+        if (const int result = execute(s)) return result;
+    return SUCCESS;
+}
+cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **arguments, void **)
+{
+    const cuvil_emulated_kernel *kernel = (const cuvil_emulated_kernel *)(void *)function;
+    if (!capturing || kernel->parameters > MOST_ARGUMENTS) return INVALID_VALUE;
+    Step *s = add();
+    s->kernel = kernel;
+    s->grid[0] = config->grid_x, s->grid[1] = config->grid_y, s->grid[2] = config->grid_z;
+    s->threads = config->block_x;
+    s->shared_bytes = config->shared_bytes;
+    s->cluster = 1;
+    for (unsigned k = 0; k < config->attribute_count; k++)
+        if (config->attributes[k].id == CU_LAUNCH_CLUSTER_DIMENSION) s->cluster = config->attributes[k].value.cluster.x;
+    for (int k = 0; k < kernel->parameters; k++) s->arguments[k] = *(void **)arguments[k];
+    return SUCCESS;
+}
+cu_result cuEventCreate(cu_event *event, unsigned) { return *event = nullptr, SUCCESS; }
+cu_result cuEventRecord(cu_event, cu_stream) { return SUCCESS; }
+cu_result cuEventElapsedTime(float *milliseconds, cu_event, cu_event) { return *milliseconds = 0.0f, SUCCESS; }
+}

@@ -1,0 +1,229 @@
+/* The host side of a GPU engine: the CUDA driver API, found at run time in libcuda.so.1. No CUDA toolkit is needed.
+ *
+ * CUDA Driver API reference manual, sections "Module Management", "Execution Control", "Graph Management". Types of cuda.h
+ * are declared here, since the compiler that builds engines has no CUDA headers; tests/cuda compares them with cuda.h.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "cuvil_gpu.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cuvil_gpu_driver.h"
+
+enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 64 };
+
+static struct {
+#define DECLARE(name, arguments) cu_result(*name) arguments;
+    CUVIL_DRIVER_FUNCTIONS(DECLARE)
+#undef DECLARE
+} cu;
+
+static char problem[512];
+static char device_name[256];
+static int tried, opened;
+static cu_device device;
+static cu_context context;
+static cu_stream stream;
+static cu_event before, after;
+static cu_pointer block;
+static cu_function functions[MOST_LAUNCHES];
+static cu_graph_exec whole, kernels; /* with the copies of inputs and outputs, and without */
+
+/* 0 when the call succeeded; else the sentence is in problem. */
+static int failed(cu_result result, const char *call) {
+    const char *name = NULL;
+    if (!result) return 0;
+    if (!cu.GetErrorName || cu.GetErrorName(result, &name) || !name) name = "an unknown error";
+    snprintf(problem, sizeof problem,
+             "the GPU failed: %s reported %s (%d); look at nvidia-smi, free the GPU's memory, or run a CPU engine", call, name, result);
+    return 1;
+}
+#define TRY(name, ...) \
+    do { \
+        if (failed(cu.name(__VA_ARGS__), "cu" #name)) return problem; \
+    } while (0)
+
+static const char *load_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return "this engine computes on an NVIDIA GPU, and this machine has no CUDA driver (libcuda.so.1): run it where "
+               "nvidia-smi lists a GPU, or build the model for a CPU target";
+#define FIND(name, arguments) \
+    *(void **)&cu.name = dlsym(library, CUVIL_DRIVER_NAME(name)); \
+    if (!cu.name) \
+        return "the CUDA driver of this machine is too old for this engine (it lacks " CUVIL_DRIVER_NAME(name) "): install one of CUDA 12.0 or later";
+    CUVIL_DRIVER_FUNCTIONS(FIND)
+#undef FIND
+    return NULL;
+}
+
+static const char *find_device(const cuvil_gpu_program *program, const cuvil_image **image) {
+    int count = 0, version = 0, major = 0, minor = 0;
+    const cu_result result = cu.Init(0);
+    if (result || cu.DeviceGetCount(&count) || !count)
+        return "this engine computes on an NVIDIA GPU, and the CUDA driver finds none on this machine: run it where nvidia-smi "
+               "lists a GPU, or build the model for a CPU target";
+    TRY(DriverGetVersion, &version);
+    TRY(DeviceGet, &device, 0);
+    char name[128] = "";
+    TRY(DeviceGetName, name, (int)sizeof name - 1, device);
+    TRY(DeviceGetAttribute, &major, CU_COMPUTE_CAPABILITY_MAJOR, device);
+    TRY(DeviceGetAttribute, &minor, CU_COMPUTE_CAPABILITY_MINOR, device);
+    *image = NULL;
+    for (int i = program->image_count - 1; i >= 0; i--) {
+        const cuvil_image *one = program->images + i;
+        if (major * 10 + minor >= one->major * 10 + one->minor && (!one->most_major || major <= one->most_major)) *image = one;
+    }
+    if (!*image) {
+        snprintf(problem, sizeof problem,
+                 "this engine is compiled for %s, and the GPU of this machine (%s) has compute capability %d.%d: build the model "
+                 "for a target of that chip", program->chip, name, major, minor);
+        return problem;
+    }
+    snprintf(device_name, sizeof device_name, "%s, driver API %d.%d, compute capability %d.%d, %s_%d%d %s", name, version / 1000,
+             version % 1000 / 10, major, minor, (*image)->text ? "compute" : "sm", (*image)->major, (*image)->minor,
+             (*image)->text ? "code compiled by the driver" : "code");
+    return NULL;
+}
+
+static const char *load_kernels(const cuvil_gpu_program *program, const cuvil_image *image) {
+    cu_module module;
+    if (program->launch_count > MOST_LAUNCHES) return "this engine has more launches than its runtime handles: a defect of the compiler";
+    TRY(ModuleLoadDataEx, &module, image->image, 0, NULL, NULL);
+    for (int i = 0; i < program->launch_count; i++) {
+        const cuvil_launch *one = program->launches + i;
+        TRY(ModuleGetFunction, &functions[i], module, one->kernel);
+        if (one->shared_bytes > 48 * 1024)
+            TRY(FuncSetAttribute, functions[i], CU_MAX_DYNAMIC_SHARED_BYTES, (int)one->shared_bytes);
+        if (one->cluster > 8) TRY(FuncSetAttribute, functions[i], CU_NON_PORTABLE_CLUSTER_ALLOWED, 1);
+    }
+    return NULL;
+}
+
+static const char *launch(const cuvil_gpu_program *program, int number) {
+    const cuvil_launch *one = program->launches + number;
+    cu_pointer values[MOST_ARGUMENTS];
+    void *arguments[MOST_ARGUMENTS];
+    if (one->count > MOST_ARGUMENTS) return "a kernel has more arguments than this runtime handles: a defect of the compiler";
+    for (unsigned k = 0; k < one->count; k++) {
+        values[k] = block + program->offsets[one->first + k];
+        arguments[k] = &values[k];
+    }
+    cu_launch_attribute attributes[2];
+    unsigned count = 0;
+    memset(attributes, 0, sizeof attributes);
+    if (one->cluster > 1) {
+        attributes[count].id = CU_LAUNCH_CLUSTER_DIMENSION;
+        attributes[count].value.cluster.x = one->cluster;
+        attributes[count].value.cluster.y = attributes[count].value.cluster.z = 1;
+        count++;
+    }
+    /* The first kernel follows a copy, which has no programmatic end. */
+    if (one->dependent && number > 0) {
+        attributes[count].id = CU_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes[count].value.programmatic = 1;
+        count++;
+    }
+    const cu_launch_config config = {one->grid[0],      one->grid[1], one->grid[2], one->block, 1, 1,
+                                     one->shared_bytes, stream,       attributes,   count};
+    TRY(LaunchKernelEx, &config, functions[number], arguments, NULL);
+    return NULL;
+}
+
+static const char *copy_in(const cuvil_gpu_program *program) {
+    for (int i = 0; i < program->input_count; i++)
+        TRY(MemcpyHtoDAsync, block + program->inputs[i].offset, program->inputs[i].host, program->inputs[i].bytes, stream);
+    return NULL;
+}
+
+static const char *copy_out(const cuvil_gpu_program *program) {
+    for (int i = 0; i < program->output_count; i++)
+        TRY(MemcpyDtoHAsync, program->outputs[i].host, block + program->outputs[i].offset, program->outputs[i].bytes, stream);
+    return NULL;
+}
+
+static const char *capture(const cuvil_gpu_program *program, int copies, cu_graph_exec *made) {
+    cu_graph graph;
+    const char *wrong = NULL;
+    TRY(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL);
+    if (copies) wrong = copy_in(program);
+    for (int i = 0; i < program->launch_count && !wrong; i++) wrong = launch(program, i);
+    if (copies && !wrong) wrong = copy_out(program);
+    if (wrong) return wrong;
+    TRY(StreamEndCapture, stream, &graph);
+    TRY(GraphInstantiateWithFlags, made, graph, 0);
+    return NULL;
+}
+
+static const char *prepare(const cuvil_gpu_program *program) {
+    const cuvil_image *image = NULL;
+    const char *wrong = load_driver();
+    if (!wrong) wrong = find_device(program, &image);
+    if (wrong) return wrong;
+    TRY(DevicePrimaryCtxRetain, &context, device);
+    TRY(CtxSetCurrent, context);
+    TRY(StreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    TRY(EventCreate, &before, 0);
+    TRY(EventCreate, &after, 0);
+    wrong = load_kernels(program, image);
+    if (wrong) return wrong;
+    TRY(MemAlloc, &block, program->bytes);
+    TRY(MemsetD8, block, 0, program->bytes);
+    TRY(MemcpyHtoD, block, program->weights, program->weights_bytes);
+    /* Page-locked buffers are copied faster; where the system allows no locked pages, ordinary copies do. */
+    for (int i = 0; i < program->input_count; i++)
+        (void)cu.MemHostRegister(program->inputs[i].host, (program->inputs[i].bytes + 4095) / 4096 * 4096, 0);
+    for (int i = 0; i < program->output_count; i++)
+        (void)cu.MemHostRegister(program->outputs[i].host, (program->outputs[i].bytes + 4095) / 4096 * 4096, 0);
+    wrong = capture(program, 1, &whole);
+    return wrong ? wrong : capture(program, 0, &kernels);
+}
+
+const char *cuvil_gpu_open(const cuvil_gpu_program *program) {
+    static const char *answer;
+    if (!tried) answer = prepare(program);
+    tried = 1;
+    opened = !answer;
+    return answer;
+}
+
+static const char *run(const cuvil_gpu_program *program) {
+    const char *wrong = cuvil_gpu_open(program);
+    if (wrong) return wrong;
+    TRY(CtxSetCurrent, context); /* the caller's thread may be another one */
+    TRY(GraphLaunch, whole, stream);
+    TRY(StreamSynchronize, stream);
+    return NULL;
+}
+
+void cuvil_gpu_infer(const cuvil_gpu_program *program) {
+    *program->refusal = run(program);
+}
+
+void cuvil_gpu_erase(const cuvil_gpu_program *program) {
+    if (!opened || cu.CtxSetCurrent(context)) return;
+    (void)cu.MemsetD8(block + program->held_offset, 0, program->bytes - program->held_offset);
+    (void)cu.StreamSynchronize(stream);
+}
+
+static const char *measure(const cuvil_gpu_program *program, float *milliseconds) {
+    const char *wrong = cuvil_gpu_open(program);
+    if (wrong) return wrong;
+    TRY(EventRecord, before, stream);
+    TRY(GraphLaunch, kernels, stream);
+    TRY(EventRecord, after, stream);
+    TRY(StreamSynchronize, stream);
+    TRY(EventElapsedTime, milliseconds, before, after);
+    return NULL;
+}
+
+double cuvil_gpu_time(const cuvil_gpu_program *program) {
+    float milliseconds = 0.0f;
+    return measure(program, &milliseconds) ? -1.0 : (double)milliseconds * 1000.0;
+}
+
+const char *cuvil_gpu_name(void) {
+    return device_name;
+}

@@ -1,0 +1,74 @@
+"""Calls in another order, joined launches and a new arena: the outputs are those of one scalar launch after another."""
+
+from __future__ import annotations
+
+import emulation
+import numpy as np
+import onnx_builder
+
+from compiler_kernels.ir.dtypes import DTYPES
+from compiler_kernels.ir.verify import verify
+from compiler_kernels.ir.weights import pack
+from compiler_kernels.targets.cuda.fallback import emit_fallback
+from compiler_kernels.targets.cuda.gpu import SM_90
+from compiler_kernels.targets.cuda.plan import outputs_of, plan
+from compiler_kernels.targets.cuda.schedule import arranged
+from compiler_kernels.toolchain.emulator import Emulator, Memory
+
+
+def _run(module, store, launches, emulator, inputs, seed):
+    outputs = [op.out for op in outputs_of(module.main)]
+    sizes = [DTYPES[t.dtype].nbytes * t.count for t in outputs]
+    memory = Memory(inputs, sizes, pack(module.main, store), int(dict(module.meta)["arena_bytes"]))
+    for launch in launches:
+        emulator.launch(launch.kernel.name, memory.pointers(launch), seed)
+    return [memory.of("output", n).copy() for n in range(len(outputs))]
+
+
+def _compared(builder):
+    """The launches after joining, and before."""
+    module, store = emulation.lowered(builder.model())
+    scalar = plan(module, SM_90, "s", emit_fallback)
+    changed, joined = arranged(module, SM_90, "g")
+    verify(changed)
+    emulator = Emulator([launch.kernel for launch in (*scalar, *joined)])
+    inputs = [emulation.random_input(v.type, n) for n, v in enumerate(module.main.inputs)]
+    expected = _run(module, store, scalar, emulator, inputs, 0)
+    for seed in (1, 2):
+        for want, got in zip(expected, _run(changed, store, joined, emulator, inputs, seed), strict=True):
+            assert np.array_equal(want, got)
+    return joined, scalar
+
+
+def test_both_directions_of_a_recurrence_share_their_launches():
+    b = onnx_builder.Builder()
+    x, hidden = b.input(6, 1, 5), 8
+    for _ in range(2):
+        weights = [b.constant(2, 4 * hidden, n) for n in (5 if not b.nodes else 2 * hidden, hidden)]
+        y = b.op("LSTM", x, *weights, b.constant(2, 8 * hidden), hidden_size=hidden, direction="bidirectional")
+        x = b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3]), b.constant(values=[6, 1, 16], dtype=np.int64))
+    b.output(x)
+    joined, scalar = _compared(b)
+    recurrences = [launch for launch in joined if "op.lstm_steps" in launch.kernel.text]
+    assert [len(launch.arguments) for launch in recurrences] == [8, 8]  # two directions of four pointers each
+    assert len(joined) < len(scalar) - 2
+
+
+def test_projections_of_one_value_share_a_launch():
+    b = onnx_builder.Builder()
+    x = b.input(1, 9, 20)
+    query, key, value = (b.op("Add", b.op("MatMul", x, b.constant(20, 24)), b.constant(24)) for _ in range(3))
+    scores = b.op("Softmax", b.op("MatMul", query, b.op("Transpose", key, perm=[0, 2, 1])), axis=-1)
+    b.output(b.op("MatMul", scores, value))
+    joined, scalar = _compared(b)
+    assert len(joined) == len(scalar) - 3  # the three projections are one launch, two packings of operands another
+
+
+def test_a_launch_that_overwrites_what_another_reads_is_not_joined():
+    b = onnx_builder.Builder()
+    x = b.input(4, 30)
+    for _ in range(5):  # each writes where the one before read
+        x = b.op("Softmax", b.op("Transpose", x, perm=[1, 0]), axis=-1)
+    b.output(x)
+    joined, scalar = _compared(b)
+    assert len(joined) == len(scalar)

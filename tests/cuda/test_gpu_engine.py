@@ -1,0 +1,175 @@
+"""GPU engines on a machine without a GPU: what is built, what it says, and its bits under emulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import emulation
+import numpy as np
+import pytest
+from tiny_models import POLICY, tiny_model_bytes
+
+from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
+from compiler_kernels.engine import load_engine
+from compiler_kernels.errors import CuvilError, UnsupportedError
+from compiler_kernels.policy import load_policy
+from compiler_kernels.stages import backend
+from compiler_kernels.targets.cuda import tuning
+from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
+from compiler_kernels.targets.registry import gpus_here, resolve_target
+from compiler_kernels.toolchain import nvcc
+from compiler_kernels.toolchain.emulator import emulated_driver
+from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
+
+needs_nvcc = pytest.mark.skipif(
+    (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
+    reason=f"needs nvcc {nvcc.VERSION}",
+)
+no_gpu = pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here")
+pytestmark = needs_nvcc
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Folder with the tiny model's engine for sm_90, an input, and the words that emulate its GPU."""
+    folder = tmp_path_factory.mktemp("gpu")
+    model = tiny_model_bytes(batch=1)
+    files = generate_frozen(freeze_model(model), resolve_target("cuda-sm_90"))
+    compile_model(model, target="cuda-sm_90", kind="bin", output=folder / "engine.bin")
+    np.save(folder / "x.npy", np.random.default_rng(1).random((1, 1, 8, 8), dtype=np.float32))
+    place = folder / "driver"
+    place.mkdir()
+    return folder, emulated_driver(files["kernels.cu"], "sm_90", place)
+
+
+def _run(*words):
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_version_and_self_test_need_no_gpu(tiny):
+    folder, _ = tiny
+    version = json.loads(_run(folder / "engine.bin", "--version", "--json").stdout)
+    assert version["target"] == "cuda-sm_90" and version["isas"] == ["sm_90"] and version["chip"] == "sm_90"
+    assert version["device_bytes"] >= version["weights_bytes"] + version["arena_bytes"]
+    assert version["steps"] and all(s["items"] > 0 for s in version["steps"])
+    assert _run(folder / "engine.bin", "--self-test").returncode == 0
+
+
+@no_gpu
+def test_without_a_driver_an_inference_ends_with_one_sentence_and_exit_4(tiny, tmp_path):
+    folder, _ = tiny
+    words = (folder / "engine.bin", "--input", folder / "x.npy", "--output-dir", tmp_path / "out")
+    plain, as_json = _run(*words), _run(*words, "--json")
+    assert plain.returncode == as_json.returncode == 4
+    assert plain.stderr.count("\n") == 1 and "no CUDA driver" in plain.stderr and "nvidia-smi" in plain.stderr
+    assert json.loads(as_json.stdout)["check"] == "gpu"
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UnsupportedError, match="no CUDA driver"):
+        load_engine(compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so"))
+
+
+def test_the_emulated_engine_gives_the_cpu_engine_s_bits_and_says_what_it_is(tiny, tmp_path):
+    folder, emulated = tiny
+    done = _run(*emulated, folder / "engine.bin", "--input", folder / "x.npy", "--output-dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    wanted = emulation.engine_outputs(tiny_model_bytes(batch=1), {"image": np.load(folder / "x.npy")})["prob"]
+    assert np.load(tmp_path / "out" / "prob.npy").tobytes() == wanted.tobytes()
+    bench = json.loads(_run(*emulated, folder / "engine.bin", "--bench", "3", "--json").stdout)
+    assert bench["gpu"].startswith("no GPU") and bench["isa"] == "sm_90" and "gpu_us" in bench
+
+
+@no_gpu
+def test_an_engine_for_another_chip_says_so(tiny, tmp_path):
+    folder, _ = tiny
+    files = generate_frozen(freeze_model(tiny_model_bytes(batch=1)), resolve_target("cuda-sm_80"))
+    older = emulated_driver(files["kernels.cu"], "sm_80", tmp_path)
+    done = _run(*older, folder / "engine.bin", "--input", folder / "x.npy", "--output-dir", tmp_path / "out")
+    assert done.returncode == 4 and "compiled for sm_90" in done.stderr and "8.0" in done.stderr
+
+
+def _cuda_unit(files):
+    return {**runtime_sources(), **cuda_sources(), "kernels.cu": files["kernels.cu"]}
+
+
+def test_the_code_for_a_chip_is_the_same_bytes_from_any_folder(tmp_path, monkeypatch):
+    files = generate_frozen(freeze_model(tiny_model_bytes(batch=1)), resolve_target("cuda-sm_80"))
+    made = []
+    for name in ("a", "another/deeper"):
+        (tmp_path / name).mkdir(parents=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+        images, report = nvcc.compile_cuda(_cuda_unit(files), SM_80)
+        assert set(images) == {"kernels.cubin", "kernels.ptx"} and report["ptx_instructions"]["fma.rn.f32"] > 0
+        made.append(images)
+    assert made[0] == made[1]
+
+
+def test_a_build_whose_ptx_breaks_the_gate_fails():
+    text = b'extern "C" __global__ void k(float *y) { y[threadIdx.x] = __expf(y[threadIdx.x]); }\n'
+    with pytest.raises(CuvilError, match=r"ex2\.approx.*is a"):
+        nvcc.compile_cuda({"kernels.cu": text}, SM_90)
+
+
+def test_compiler_flags_and_tuning_are_part_of_the_configuration(tmp_path, monkeypatch):
+    def digest(target):
+        return backend.config_digest(b"{}", b"{}", target)
+
+    cpu, first = digest("x86_64-linux-musl"), digest("cuda-sm_90")
+    monkeypatch.setattr(tuning, "FOLDER", tmp_path)
+    (tmp_path / "conv.json").write_text('{"tile": [7, 7]}')
+    second = digest("cuda-sm_90")
+    (tmp_path / "conv.json").write_text('{"tile": [4, 7]}')
+    third = digest("cuda-sm_90")
+    monkeypatch.setattr(nvcc, "FLAGS", (*nvcc.FLAGS, "--maxrregcount=64"))
+    assert len({first, second, third, digest("cuda-sm_90")}) == 4
+    assert digest("x86_64-linux-musl") == cpu
+
+
+def test_lockstep_is_refused_for_a_gpu():
+    policy = load_policy((POLICY + "safety: {lockstep: true}\n").encode(), "policy.yaml")
+    frozen = freeze_model(tiny_model_bytes(batch=1), policy=policy)
+    with pytest.raises(UnsupportedError, match="lockstep"):
+        generate_frozen(frozen, resolve_target("cuda-sm_90"))
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+def test_the_driver_s_types_are_those_of_cuda_h(tmp_path):
+    header = next((p for p in nvcc.find_nvcc().resolve().parents[1].glob("**/include/cuda.h")), None)
+    header = header or next(iter(Path("/usr/local/cuda").glob("**/include/cuda.h")), None)
+    if header is None:
+        pytest.skip("needs cuda.h")
+    names = ("attributes", "attribute_count", "stream", "shared_bytes")
+    theirs = ("attrs", "numAttrs", "hStream", "sharedMemBytes")
+    checks = [
+        f"static_assert(offsetof(cu_launch_config, {a}) == offsetof(CUlaunchConfig, {b}));"
+        for a, b in zip(names, theirs, strict=True)
+    ]
+    text = "\n".join(
+        [
+            "#include <cuda.h>",
+            '#include "cuvil_gpu_driver.h"',
+            "static_assert(sizeof(cu_launch_config) == sizeof(CUlaunchConfig));",
+            "static_assert(sizeof(cu_launch_attribute) == sizeof(CUlaunchAttribute));",
+            "static_assert(offsetof(cu_launch_attribute, value) == offsetof(CUlaunchAttribute, value));",
+            *checks,
+            "static_assert((int)CU_COMPUTE_CAPABILITY_MAJOR == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);",
+            "static_assert((int)CU_COMPUTE_CAPABILITY_MINOR == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);",
+            "static_assert((int)CU_MAX_DYNAMIC_SHARED_BYTES == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);",
+            "static_assert((int)CU_NON_PORTABLE_CLUSTER_ALLOWED == "
+            "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);",
+            "static_assert((int)CU_CAPTURE_THREAD_LOCAL == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);",
+            "static_assert((int)CU_LAUNCH_CLUSTER_DIMENSION == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);",
+            "static_assert((int)CU_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION == "
+            "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);",
+        ]
+    ).replace("CU_STREAM_NON_BLOCKING", "CU_STREAM_NON_BLOCKING")
+    driver = cuda_sources()["cuvil_gpu_driver.h"].decode().replace("CU_STREAM_NON_BLOCKING = 1,", "")
+    (tmp_path / "cuvil_gpu_driver.h").write_text(driver)
+    (tmp_path / "check.cpp").write_text(text)
+    words = ["g++", "-std=c++17", "-fsyntax-only", f"-I{header.parent}", "check.cpp"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr

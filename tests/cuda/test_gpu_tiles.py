@@ -1,0 +1,49 @@
+"""The table of measured tiles: every row fits its shape, and the sweep's reader takes the fastest right one."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+import pytest
+
+from benchmarks.gpu_tiles import table
+from compiler_kernels.targets.cuda.families import conv_tiles, winograd_tiles
+from compiler_kernels.targets.cuda.families.tiles_table import table_bytes, tabled
+from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
+
+stem_tiles = import_module("compiler_kernels.targets.cuda.families.stem")
+
+
+def rows():
+    found: dict[str, list[int]] = json.loads(table_bytes(SM_90))
+    return found
+
+
+def test_every_row_fits_its_shape():
+    kinds = set()
+    for key, row in rows().items():
+        family, *numbers = key.split(" ")
+        n = [int(v) for v in numbers]
+        kinds.add(family)
+        if family == "direct":
+            threes = [(n[i], n[i + 1], n[i + 2]) for i in (2, 5, 8, 11)]
+            shape = conv_tiles.Shape(n[0], n[1], *threes, n[14], n[15], n[16], bool(n[17]))
+            assert shape.key == tuple(n) and conv_tiles.Tile(*row).fits(shape, SM_90), key
+        elif family == "winograd":
+            assert winograd_tiles.Tile(*row).fits(winograd_tiles.Shape(*n), SM_90), key
+        else:
+            assert conv_tiles.Tile(*row).columns <= 16
+        assert tabled(family, SM_90, n) == tuple(row)
+        assert tabled(family, SM_80, n) is None
+    assert kinds == {"direct", "winograd", "stem"}
+
+
+def test_reader_takes_the_fastest():
+    lines = ["# chip", "RESULT\tdirect 1\t[1, 2]\t3.5\t0", "RESULT\tdirect 1\t[3, 4]\t2.5\t0", "NAME\tdirect 1\tx"]
+    assert table(lines) == {"direct 1": [3, 4]}
+
+
+def test_reader_refuses_a_difference():
+    with pytest.raises(ValueError, match=r"direct 1, tile .* 7 values differ"):
+        table(["RESULT\tdirect 1\t[1, 2]\t3.5\t7"])

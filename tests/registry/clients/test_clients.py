@@ -87,7 +87,13 @@ def test_fhirpy_finds_and_reads(registered: Running, released: Released) -> None
 
 def test_fhirpy_writes(registered: Running, token: Callable[[], str]) -> None:
     from fhirpy import SyncFHIRClient
-    from fhirpy.base.exceptions import AuthorizationError, ForbiddenError, MultipleResourcesFound, OperationOutcome, ResourceNotFound
+    from fhirpy.base.exceptions import (
+        AuthorizationError,
+        ForbiddenError,
+        MultipleResourcesFound,
+        OperationOutcome,
+        ResourceNotFound,
+    )
 
     base = registered.client.base
 

@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz clean
+.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -68,6 +68,10 @@ conformance: setup  ## ONNX's own node tests through compiled engines; fails whe
 
 test-fuzz: $(BENCH_STAMP)  ## 10,000 mutations of valid models through the importer, 500 of them as engines
 	$(BIN)/python tests/fuzz/fuzz_campaign.py --mutations 10000 --compiled 500
+
+test-clients: setup  ## FHIR clients as published: fhirpy, fhir-pyrate and fhir-kit-client (needs node 20 and npm)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,clients]'
+	CUVIL_CLIENTS=all $(BIN)/pytest tests/registry/clients
 
 # MINUTES and SEED say how long and which.
 MINUTES ?= 10

@@ -144,7 +144,7 @@ class Service:
 
     async def create(self, request: Request, kind: str) -> Response:
         check_content_type(request)
-        write = self.create_write(kind, request.body, request.headers.get("if-none-exist", ""))
+        write = self.create_write(kind, request.body, _condition(request))
         (written,) = await self.commit([write])
         return self._written(request, written)
 
@@ -290,6 +290,15 @@ def etag_version(text: str) -> int:
     if match is None:
         raise HttpError(400, "invalid", f'If-Match is the ETag of a version, such as W/"3", not {text[:40]!r}')
     return int(match[1])
+
+
+def _condition(request: Request) -> str:
+    """The criteria of a conditional create: If-None-Exist, or those in the address, which fhirpy writes there."""
+    header = request.headers.get("if-none-exist", "")
+    pairs = [(name, value) for name, value in request.pairs if name not in ("_format", "_pretty")]
+    if header and pairs:
+        raise HttpError(400, "invalid", "a create has criteria in If-None-Exist or in its address, not in both")
+    return urlencode(pairs) if pairs else header
 
 
 def _number(name: str, text: str) -> int:

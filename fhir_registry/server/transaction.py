@@ -66,6 +66,8 @@ class _Item:
         self.resource: Any = entry.get("resource")
         if self.method in ("POST", "PUT") and not isinstance(self.resource, dict):
             raise HttpError(400, "required", f"{self.place}: {self.method} needs a resource")
+        if self.method == "POST" and (self.id or self.query):
+            raise HttpError(400, "invalid", f"{self.place}: a create is posted to its type; criteria go to ifNoneExist")
         if self.method == "PUT" and not self.id:
             raise HttpError(
                 400, "not-supported", f"{self.place}: a conditional update within a Bundle is not supported"

@@ -11,10 +11,11 @@ from typing import Any
 
 from evidence.bundle import bundle
 from evidence.verifier.certificate import read_certificate
+from evidence.verifier.deployment import DEPLOYMENT_SUFFIX, Deployment, read_deployment
 from evidence.verifier.digests import digest_bytes
 from evidence.verifier.dsse import Envelope, read_envelope
 from evidence.verifier.errors import UsageError
-from evidence.verifier.listing import list_release
+from evidence.verifier.listing import Listing, list_release
 from evidence.verifier.release import verify_release
 from evidence.verifier.release_statement import RELEASE_SUFFIX, ReleaseStatement, read_release_statement
 from evidence.verifier.signers import read_material
@@ -43,9 +44,19 @@ class Signed:
 
 
 @dataclass(frozen=True)
+class Deployed:
+    """The deployment statement found beside a release: file name, bytes and what they say."""
+
+    name: str
+    data: bytes
+    statement: Deployment
+
+
+@dataclass(frozen=True)
 class ReleaseFacts:
-    """A verified release. ``zip``: the whole of it as a bundle, for whoever wants to verify it again; ``documents``:
-    what people read, by name; ``digest``: SHA3-512 of the release statement's file."""
+    """A verified release. ``zip``: the whole of it as a bundle, for whoever wants to verify it again, without the
+    deployment, which is one machine's; ``documents``: what people read, by name; ``digest``: SHA3-512 of the release
+    statement's file; ``deployed``: on which machine, where the release lies on one."""
 
     statement: ReleaseStatement
     build: Statement
@@ -56,6 +67,7 @@ class ReleaseFacts:
     zip: bytes
     documents: Mapping[str, bytes]
     digest: str
+    deployed: Deployed | None = None
 
 
 def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
@@ -86,6 +98,7 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
     inputs, outputs = _tensors(json.loads(listing.read(sbom.file)))
     wanted = [name, statement.proof.file, statement.policy.file, *(part.file for part in statement.parts.values())]
     wanted += [n for n in ("proof.html",) if n in listing.digests]
+    deployed = _deployed(listing, name.removesuffix(RELEASE_SUFFIX) + DEPLOYMENT_SUFFIX)
     return ReleaseFacts(
         statement,
         build,
@@ -93,10 +106,25 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
         inputs,
         outputs,
         _signatures(envelope, load_trust_root(trust_root or default_trust_root())),
-        place.read_bytes() if place.is_file() else bundle(place),
+        place.read_bytes()
+        if place.is_file() and deployed is None
+        else bundle(place, [deployed.name] if deployed else []),
         {n: listing.read(n) for n in dict.fromkeys(wanted)},
         digest_bytes(data).sha3_512,
+        deployed,
     )
+
+
+def _own_names(deployed: Deployed | None) -> tuple[str, ...]:
+    return () if deployed is None else (deployed.name,)
+
+
+def _deployed(listing: Listing, name: str) -> Deployed | None:
+    """The deployment statement, which ``verify_release`` has checked with everything else."""
+    if name not in listing.digests:
+        return None
+    data = listing.read(name)
+    return Deployed(name, data, read_deployment(read_envelope(data).payload))
 
 
 def _signatures(envelope: Envelope, root: TrustRoot) -> tuple[Signed, ...]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
+from evidence.verifier.deployment import DEPLOYMENT_SUFFIX
 from evidence.verifier.digests import digest_bytes
 from fhir_registry.mapping import names
+from fhir_registry.mapping.device import device_id, device_of
 from fhir_registry.mapping.facts import ReleaseFacts
 from fhir_registry.mapping.names import coded, stable_id
 
@@ -39,6 +41,8 @@ _TITLES: Final = {
     "dataset": "Data sets",
     "page": "Proof as a page",
     "bundle": "The whole release",
+    "decisions": "Decisions on the test set",
+    "deployment": "Deployment statement",
 }
 
 
@@ -53,7 +57,11 @@ def engine_id(facts: ReleaseFacts) -> str:
 def resources_of(facts: ReleaseFacts, status: str = ACTIVE) -> list[dict[str, Any]]:
     """Everything but the Provenance, which names a version of the model that exists only once these are stored."""
     organisation = _organisation(facts)
-    documents = [item for name, data in _files(facts).items() for item in _document(facts, name, data)]
+    documents = [item for name, data in _files(facts).items() for item in _document(facts, name, data, facts.digest)]
+    if facts.deployed is not None:
+        deployed = facts.deployed
+        documents += _document(facts, deployed.name, deployed.data, device_id(facts, deployed))
+        documents.append(device_of(facts, deployed, engine_id(facts)))
     return [*([organisation] if organisation else []), *documents, _engine(facts, status), _model(facts, status)]
 
 
@@ -100,6 +108,8 @@ def _kind(facts: ReleaseFacts, name: str) -> str:
     by_file |= {facts.statement.proof.file: "proof", facts.statement.policy.file: "policy", "proof.html": "page"}
     if name in by_file:
         return by_file[name]
+    if name.endswith(DEPLOYMENT_SUFFIX):
+        return "deployment"
     return "bundle" if name.endswith(".zip") else "release"
 
 
@@ -110,8 +120,8 @@ def _organisation(facts: ReleaseFacts) -> dict[str, Any] | None:
     )
 
 
-def _document(facts: ReleaseFacts, name: str, data: bytes) -> list[dict[str, Any]]:
-    """The bytes as a Binary, and the DocumentReference that says what they are."""
+def _document(facts: ReleaseFacts, name: str, data: bytes, owner: str) -> list[dict[str, Any]]:
+    """The bytes as a Binary, and the DocumentReference that says what they are; ``owner``: whose file ``name`` is."""
     digests, kind = digest_bytes(data), _kind(facts, name)
     content_type = next((form for end, form in _FORMATS.items() if name.endswith(end)), "application/octet-stream")
     binary = {
@@ -122,7 +132,7 @@ def _document(facts: ReleaseFacts, name: str, data: bytes) -> list[dict[str, Any
     }
     reference = {
         "resourceType": "DocumentReference",
-        "id": stable_id("doc", facts.digest, name),
+        "id": stable_id("doc", owner, name),
         "meta": {"profile": [names.DOCUMENT_PROFILE]},
         "identifier": [
             {"system": names.SHA3_512, "value": digests.sha3_512},

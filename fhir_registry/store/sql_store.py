@@ -91,8 +91,10 @@ class SqlStore:
             total = _count(session, found.text, found.values)
         if query.summary == "count" or query.count == 0:
             return Page((), (), "", total)
-        page = sql.page(query)
-        rows = session.rows(page.text, page.values)
+        rows: list[tuple[Any, ...]] = []
+        for page in sql.pages(query):
+            if len(rows) <= query.count:
+                rows += session.rows(page.text, (*page.values, query.count + 1 - len(rows)))
         following = ""
         if len(rows) > query.count:
             rows.pop()

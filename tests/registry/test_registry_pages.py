@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import html
 import json
@@ -18,6 +19,10 @@ from fhir_registry.mapping import names
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
 from fhir_registry.search.extract import index_rows
+from fhir_registry.server.app import FhirApp
+from fhir_registry.server.http import HttpError, Request
+from fhir_registry.server.service import Service
+from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write
 
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
@@ -420,3 +425,38 @@ def test_what_cannot_be_seen_is_written_as_its_code_point() -> None:
     assert visible("a\u202eb") == "a[U+202E]b"
     assert visible("线\n") == "线\n"
     assert len(str(visible("x" * 10_000))) == 4001
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "Please sign in"), (403, "You may not see"), (429, "Too many requests")]
+)
+def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: int, said: str) -> None:
+    def admit(request: Request) -> Request:
+        raise HttpError(status, "throttled", "the reason of the server", {"Retry-After": "7"})
+
+    app = FhirApp(Service(registry.store, GroupCommit(registry.store.commit_each, "writer")), version="1", admit=admit)
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/models/x",
+        "raw_path": b"/models/x",
+        "query_string": b"",
+        "headers": [(b"host", b"h"), (b"accept-language", b"en")],
+        "scheme": "http",
+    }
+    asyncio.run(app(scope, receive, send))
+    app.service.writer.close()
+    headers = dict(sent[0]["headers"])
+    assert sent[0]["status"] == status and headers[b"retry-after"] == b"7"
+    assert headers[b"content-type"] == b"text/html; charset=utf-8"
+    text = sent[1]["body"].decode()
+    assert said in text and "the reason of the server" in text
+    Reader(text)

@@ -93,10 +93,10 @@ BAD: list[tuple[str, Any, str, str, str]] = [
     ),
     (
         "identifier.+",
-        {"system": names.RELEASE, "value": DIGEST},
+        {"system": names.MODEL_VERSION, "value": "cxr|2.0"},
         "structure",
         f"{D}.identifier",
-        "identifier:release is allowed once, and there are 2",
+        "identifier:modelVersion is allowed once, and there are 2",
     ),
     ("modelNumber", None, "required", f"{D}.modelNumber", "modelNumber is needed once"),
     ("version.0.type.coding.0.code", "other", "required", f"{D}.version", "version:modelVersion"),
@@ -135,6 +135,7 @@ def test_what_breaks_the_profile_is_named(path: str, value: Any, code: str, plac
 
 def test_what_the_profile_leaves_open() -> None:
     assert validate(changed("identifier.+", {"system": "https://e.org", "value": "x"})) == []
+    assert validate(changed("identifier.+", {"system": names.RELEASE, "value": DIGEST})) == []
     assert validate(changed("property.+", {"type": {"text": "mine"}, "valueInteger": 3})) == []
     both = {"coding": [{"system": "https://e.org", "code": "x"}, *MODEL["property"][0]["type"]["coding"]]}
     assert validate(changed("property.0.type", both)) == []

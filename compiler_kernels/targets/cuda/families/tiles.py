@@ -124,7 +124,7 @@ def emit_tiles(
         code.add(f"const int down = lane / {shape.across}, over = lane % {shape.across};")
         if leaves.rounds == 1:
             work.leaf(code, "warp")
-            code.add("cuvil_grid_release();", "__syncthreads();", f"const float *part = shared + {x_floats};")
+            code.add("__syncthreads();", f"const float *part = shared + {x_floats};")
             merged = Code()
             merged_sum(merged, leaves, "(part + e)", step)
             ending.write(code, merged.lines)
@@ -142,7 +142,6 @@ def emit_tiles(
                 with code.block(f"for (int e = threadIdx.x, t = 0; e < {tile}; e += {threads}, t++)"):
                     push_nodes(code, leaves, f"shared + {x_floats} + e", step, "&tree[t]")
                 code.add("__syncthreads();")
-            code.add("cuvil_grid_release();")
             ending.write(code, ["const float sum = ca1_tree_sum(&tree[t]);"])
     grid = row_tiles * column_tiles * prod(size for _, size in axes)
     return launched(function, name, code, grid, threads, 4 * leaves.at_once * step)

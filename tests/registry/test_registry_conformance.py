@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fhir.resources import get_fhir_model_class
 from registry_client import Client
 
 from fhir_registry.definitions.conformance import conformance_resources, definition, elements, generated
@@ -28,6 +29,7 @@ def seeded(registry: Client) -> Iterator[Client]:
 def test_definitions_are_valid_and_complete() -> None:
     for item in conformance_resources():
         assert [i for i in validate(item) if i.severity == "error"] == [], item["url"]
+        get_fhir_model_class(item["resourceType"]).model_validate(item)
         if item["resourceType"] != "StructureDefinition":
             continue
         shot, change = item["snapshot"]["element"], item["differential"]["element"]

@@ -54,7 +54,7 @@ def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
     problem = found.problem
     left, right, rows, depth = problem.left, problem.right, problem.rows, problem.depth
     leaves = leaves_of(depth, THIN_LEAVES)
-    threads = -(-BLOCK * leaves.at_once // WARP) * WARP
+    threads = -(-BLOCK * max(leaves.at_once, rows) // WARP) * WARP
     x_floats = -(-rows * depth // 4) * 4
     shared = 4 * (x_floats + leaves.at_once * rows * BLOCK)
     if shared > gpu.shared_bytes:

@@ -7,13 +7,14 @@ compiled for. FHIR has no resource for models; "ModelResource" is a profile and 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any, Final
 
 from evidence.verifier.deployment import DEPLOYMENT_SUFFIX
 from evidence.verifier.digests import digest_bytes
 from fhir_registry.mapping import names
 from fhir_registry.mapping.device import device_id, device_of
-from fhir_registry.mapping.facts import ReleaseFacts
+from fhir_registry.mapping.facts import ReleaseFacts, Signed
 from fhir_registry.mapping.names import coded, stable_id
 
 ACTIVE: Final = "active"
@@ -78,10 +79,7 @@ def provenance(facts: ReleaseFacts, model_version: int, recorded: str) -> dict[s
         ],
         "recorded": recorded,
         "activity": coded("http://terminology.hl7.org/CodeSystem/v3-DocumentCompletion", "LA", "legally authenticated"),
-        "agent": [
-            {"who": {"display": item.person or f"key {item.key_id[:16]}", "identifier": {"value": item.key_id}}}
-            for item in facts.signatures
-        ],
+        "agent": [{"who": _signer(item)} for item in facts.signatures],
         "entity": [
             {"role": "source", "what": {"reference": f"DocumentReference/{identifier}"}} for identifier in documents
         ],
@@ -89,12 +87,20 @@ def provenance(facts: ReleaseFacts, model_version: int, recorded: str) -> dict[s
             {
                 "type": [_SIGNATURE],
                 "when": recorded,
-                "who": {"display": item.person or f"key {item.key_id[:16]}", "identifier": {"value": item.key_id}},
+                "who": _signer(item),
                 "sigFormat": f"application/vnd.cuvil.{item.algorithm or 'signature'}",
                 "data": item.value,
             }
             for item in facts.signatures
         ],
+    }
+
+
+def _signer(item: Signed) -> dict[str, Any]:
+    """Whose key it is, as far as that is known: keys identify signers here, not people."""
+    return {
+        "identifier": {"system": names.KEY, "value": item.key_id},
+        "display": item.person or f"key {item.key_id[:16]}",
     }
 
 
@@ -184,6 +190,42 @@ def _owner(facts: ReleaseFacts) -> dict[str, Any]:
     return {"manufacturer": reference, "owner": reference}
 
 
+def _stated(section: Mapping[str, Any]) -> dict[str, Any]:
+    """What the manufacturer states in the policy's section ``registry``; what it does not state is left out."""
+    numbers = [
+        {
+            "type": item["type"],
+            "deviceIdentifier": item["number"],
+            "issuer": item["issuer"],
+            "jurisdiction": item["jurisdiction"],
+        }
+        for item in section.get("regulatory_identifiers", ())
+    ]
+    classes = [
+        {
+            "type": {
+                **({"coding": [{"system": c["system"], "code": c["code"]}]} if "code" in c else {}),
+                "text": c["text"],
+            }
+        }
+        for c in section.get("classification", ())
+    ]
+    standards = [
+        {
+            **({"category": {"text": item["category"]}} if "category" in item else {}),
+            "specification": {"text": item["specification"]},
+            **({"version": list(item["versions"])} if item.get("versions") else {}),
+        }
+        for item in section.get("conforms_to", ())
+    ]
+    found = {"regulatoryIdentifier": numbers, "classification": classes, "conformsTo": standards}
+    return {name: listed for name, listed in found.items() if listed}
+
+
+def _coding(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"system": item["system"], "code": item["code"]}
+
+
 def _model(facts: ReleaseFacts, status: str) -> dict[str, Any]:
     policy, statement = facts.policy, facts.statement
     purpose = str(policy["model"].get("purpose", "")).strip()
@@ -203,6 +245,7 @@ def _model(facts: ReleaseFacts, status: str) -> dict[str, Any]:
         "deviceName": [{"name": statement.model, "type": "registered-name"}],
         "modelNumber": number,
         **({"description": purpose} if purpose else {}),
+        **_stated(policy.get("registry") or {}),
         "version": _versions(facts),
         "property": [
             *(_property("inputProfile", f"{item.name}: {item.profile}") for item in facts.inputs),

@@ -45,6 +45,9 @@ _RESULT: Final = (
 )
 
 
+_LONG: Final = (":contains", ":missing", ":not", "_sort", "_total", "_summary", "_revinclude")
+
+
 class SearchError(ValueError):
     """What is wrong with a search; ``code`` is an issue type of OperationOutcome."""
 
@@ -133,6 +136,11 @@ def read_query(kind: str, pairs: Sequence[tuple[str, str]], *, lenient: bool = F
         _total(result.get("_total", "")) or "_totalMethod" in result,
         read_cursor(result["_cursor"]) if "_cursor" in result else (),
     )
+
+
+def may_be_long(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether a search with these parameters may have to look at every resource, and not only at an index."""
+    return any(mark in name for name, _ in pairs for mark in _LONG)
 
 
 class UnknownParameterError(SearchError):

@@ -29,6 +29,9 @@ class Database(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        """Within, reads of this thread raise ``TooLongError`` after ``seconds``, where nobody ``waits``."""
+
     def session(self) -> AbstractContextManager[Session]:
         """For one statement, which sees every commit before it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -54,6 +54,9 @@ class PostgresqlDatabase:
 
     def beside(self, name: str, *tables: str) -> PostgresqlDatabase:
         return PostgresqlDatabase(self.pool, _TURNS[name])
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @contextmanager
     def session(self) -> Iterator[PostgresqlSession]:

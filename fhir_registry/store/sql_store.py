@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +38,9 @@ class SqlStore:
     @property
     def waits(self) -> bool:
         return self.database.waits
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        return self.database.hurried(seconds)
 
     def close(self) -> None:
         self.database.close()

@@ -35,6 +35,11 @@ fallbacks:
   default: {action: answer, decisions: {finding: false}, message: "Refer to a radiologist."}
 release: {demand: [equivalence, sbom]}
 sbom: {manufacturer: "Example Hospital Devices"}
+registry:
+  classification: [{text: "Class III", system: "https://example.org/classes", code: "III"}, {text: "21-03-02"}]
+  regulatory_identifiers:
+    - {number: "2026-0001", issuer: "https://authority.example.org", jurisdiction: "urn:iso:std:iso:3166#CN"}
+  conforms_to: [{specification: "IEC 62304", versions: ["2006+A1:2015"], category: "software life cycle"}]
 """
 
 

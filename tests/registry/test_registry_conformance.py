@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fhir.resources import get_fhir_model_class
 from registry_client import Client
 
 from fhir_registry.definitions.conformance import conformance_resources, definition, elements, generated
@@ -28,6 +29,7 @@ def seeded(registry: Client) -> Iterator[Client]:
 def test_definitions_are_valid_and_complete() -> None:
     for item in conformance_resources():
         assert [i for i in validate(item) if i.severity == "error"] == [], item["url"]
+        get_fhir_model_class(item["resourceType"]).model_validate(item)
         if item["resourceType"] != "StructureDefinition":
             continue
         shot, change = item["snapshot"]["element"], item["differential"]["element"]
@@ -50,6 +52,19 @@ def test_a_snapshot_says_what_base_and_differential_say() -> None:
     assert len(by_id["DeviceDefinition.property.value[x]"]["type"]) == 7
     order = list(by_id)
     assert order.index("DeviceDefinition.property:withdrawn.value[x]") < order.index("DeviceDefinition.owner")
+
+
+def test_a_short_name_of_a_choice_in_a_differential() -> None:
+    base = definition(f"{BASE}/StructureDefinition/cuvil-engine")
+    assert base is not None
+    path = "DeviceDefinition.property.valueString"
+    for low, rules, types in ((1, "closed", 1), (0, "open", 7)):
+        found = copy.deepcopy(base)
+        found["differential"]["element"] = [{"id": path, "path": path, "min": low}]
+        made = {e["id"]: e for e in snapshot(found, elements)}
+        whole = made["DeviceDefinition.property.value[x]"]
+        assert whole["slicing"]["rules"] == rules and len(whole["type"]) == types
+        assert made["DeviceDefinition.property.value[x]:valueString"]["type"] == [{"code": "string"}]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import base64
 import html
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from registry_client import Client
 
+from cuvil_assets.cli import main
 from fhir_registry.mapping import names
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
@@ -212,6 +214,8 @@ def test_search_finds_by_every_field_and_pages(registry: Client) -> None:
         "q=nodules+example",
         "purpose=100%25_sure",
         "input=float32)[1,+1,64,64",
+        "input=1x1x64x64",
+        "input=1+%C3%97+1+x+64",
         "manufacturer=example",
         "identifier=lung|1.0",
         "q=nodules,",
@@ -222,6 +226,8 @@ def test_search_finds_by_every_field_and_pages(registry: Client) -> None:
     assert "Withdrawn" in read.text and "2026-11-30" in read.text and "recalled, see notice 7" in read.text
     read, _ = page(registry, "?q=nothing+like+that")
     assert names_of(read) == [] and "No registered model version meets" in read.text
+    read, _ = page(registry, f"?identifier=SHA256:{'AB' * 32}")
+    assert f"/engines?digest={'ab' * 32}" in [a.get("href") for a in read.all("a")]
     seen: list[str] = []
     path: str | None = "?q=plain"
     pages = 0
@@ -460,3 +466,11 @@ def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: 
     text = sent[1]["body"].decode()
     assert said in text and "the reason of the server" in text
     Reader(text)
+
+
+def test_a_registry_without_its_packages_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["registry", "list"]) == 2
+    assert "run pip install 'cuvil[registry]'" in capsys.readouterr().err

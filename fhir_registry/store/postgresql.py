@@ -46,7 +46,7 @@ class PostgresqlDatabase:
     """The tables that one lock guards: ``turn`` is the advisory lock that makes writers of them take turns."""
 
     waits: Final = True
-    dialect: Final = Dialect(INDEXED)
+    dialect: Final = Dialect(INDEXED, " OFFSET 0")
 
     def __init__(self, pool: Pool, turn: int = RESOURCES) -> None:
         self.pool = pool

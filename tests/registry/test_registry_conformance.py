@@ -54,6 +54,19 @@ def test_a_snapshot_says_what_base_and_differential_say() -> None:
     assert order.index("DeviceDefinition.property:withdrawn.value[x]") < order.index("DeviceDefinition.owner")
 
 
+def test_a_short_name_of_a_choice_in_a_differential() -> None:
+    base = definition(f"{BASE}/StructureDefinition/cuvil-engine")
+    assert base is not None
+    path = "DeviceDefinition.property.valueString"
+    for low, rules, types in ((1, "closed", 1), (0, "open", 7)):
+        found = copy.deepcopy(base)
+        found["differential"]["element"] = [{"id": path, "path": path, "min": low}]
+        made = {e["id"]: e for e in snapshot(found, elements)}
+        whole = made["DeviceDefinition.property.value[x]"]
+        assert whole["slicing"]["rules"] == rules and len(whole["type"]) == types
+        assert made["DeviceDefinition.property.value[x]:valueString"]["type"] == [{"code": "string"}]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -69,7 +69,17 @@ class Cluster:
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self.folder / "data", "-k", self.folder, "-c", "listen_addresses="],
+                [
+                    self._binaries / "postgres",
+                    "-D",
+                    self.folder / "data",
+                    "-k",
+                    self.folder,
+                    "-c",
+                    "listen_addresses=",
+                    "-c",
+                    "recovery_init_sync_method=syncfs",
+                ],
                 stdout=log,
                 stderr=log,
                 user=self._user,

@@ -12,6 +12,7 @@ from typing import Final
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.symbols import Symbols
+from compiler_kernels.ir.views import MOVES
 from compiler_kernels.targets.c.program import emit_for
 from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
@@ -65,7 +66,8 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
 def _by_items(function: Graph, name: str, symbols: Symbols | None) -> Kernel:
     """The scalar section's kernel, or the plain one of one element per item where that makes more items."""
     kernel = emit_for(function, SCALAR, name, symbols)
-    if is_symbolic(function):
+    moved = len(function.ops) > 1 and any(op.kind in MOVES for op in function.ops)
+    if is_symbolic(function) or moved:  # statements whose body moves values are for the other generator
         return kernel
     try:
         plain = emit_kernel(function, name, symbols)

@@ -19,7 +19,6 @@ from fhir_registry.store.sqlite_schema import bring_up, connect
 
 _STEPS: Final = 50_000
 """Of SQLite's machine, between two looks at the clock: less than a millisecond."""
-_ROWS: Final = 100
 _AWAY: Final = {
     sqlite3.SQLITE_BUSY: "another process holds it for too long",
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -131,14 +130,6 @@ class SqliteSession:
 
     def run(self, text: str, values: Sequence[Any] = ()) -> None:
         self.connection.execute(text, values)
-
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None:
-        # As few statements as can be: the interpreter lock is given away in each, and may be long in coming back.
-        head, _, row = text.partition("VALUES ")
-        for start in range(0, len(values), _ROWS):
-            some = values[start : start + _ROWS]
-            rows = ", ".join([row] * len(some))
-            self.connection.execute(f"{head}VALUES {rows}", [value for one in some for value in one])
 
 
 def _unavailable(error: sqlite3.OperationalError) -> Exception:

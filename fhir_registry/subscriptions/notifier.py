@@ -23,6 +23,7 @@ from fhir_registry.validation.moments import interval
 
 LOG: Final = logging.getLogger("cuvil.registry")
 LONGEST_WAIT: Final = 300.0
+MARGIN: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Notifier:
     def _send(self, item: Subscribed, kind: str) -> None:
         seconds = float(item.resource.get("timeout", 10))
         now = self.clock()
-        state = self.queue.claim(item.id, now, now + 3 * seconds)
+        # A process that is killed meanwhile leaves it claimed until then.
+        state = self.queue.claim(item.id, now, now + seconds + MARGIN)
         if state is None:
             return
         if self._wanted(item.resource, state) != kind:  # another process did it meanwhile

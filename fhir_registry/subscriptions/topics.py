@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fhir_registry.mapping import names
+from fhir_registry.mapping.reading import status_of
 from fhir_registry.search.extract import index_rows
 from fhir_registry.search.parameters import BASE, parameters_of
 from fhir_registry.search.query import Filter, SearchError, read_query
@@ -73,7 +74,7 @@ def touched(previous: Any, current: Any) -> set[str]:
     """Topics a change from ``previous`` to ``current`` belongs to (``None``: not there)."""
     if not isinstance(current, dict) or not _is_model(current):
         return set()
-    before, after = status_of(previous), status_of(current)
+    before, after = status_of(previous or {}), status_of(current)
     found = {NEW} if previous is None else set()
     if previous is not None and before != after:
         found.add(CHANGED)
@@ -84,12 +85,6 @@ def touched(previous: Any, current: Any) -> set[str]:
 
 def _is_model(resource: dict[str, Any]) -> bool:
     return any(item.get("system") == names.MODEL_VERSION for item in resource.get("identifier", ()))
-
-
-def status_of(resource: Any) -> str:
-    """The artifact-status of a model; empty where it states none."""
-    listed = resource.get("modifierExtension", ()) if isinstance(resource, dict) else ()
-    return next((str(item.get("valueCode", "")) for item in listed if item.get("url") == names.STATUS), "")
 
 
 def read_filters(listed: list[dict[str, Any]]) -> tuple[Filter, ...]:

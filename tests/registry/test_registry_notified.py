@@ -35,7 +35,8 @@ def started(home: Path, *options: str) -> tuple[subprocess.Popen[str], Client]:
 
 def subscribed(client: Client, receiver: Receiver, token: Callable[[], str], topic: str) -> str:
     words = {"Authorization": f"Bearer {token()}"}
-    status, _, made = client.call("POST", "Subscription", subscription(receiver, topic, content="full-resource"), words)
+    wanted = subscription(receiver, topic, content="full-resource", timeout=2)
+    status, _, made = client.call("POST", "Subscription", wanted, words)
     assert status == 201, made
     receiver.until(lambda: client.call("GET", f"Subscription/{made['id']}")[2]["status"] == "active")
     return str(made["id"])

@@ -32,7 +32,8 @@ from fhir_registry.subscriptions.endpoint import Endpoints
 from fhir_registry.subscriptions.notifier import Notifier
 
 AUDIT = "audit.sqlite"
-CONNECTIONS = 16
+READERS = 12
+"""Threads that wait for a database elsewhere; fewer than its connections, so that readers never keep writers out."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,7 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
 
     async def run() -> None:
         if registry.store.waits:
-            # As many threads as the store has connections: the others write, or wait in this process.
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CONNECTIONS, "registry-reader"))
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(READERS, "registry-reader"))
         task: asyncio.Task[Any] = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)

@@ -139,6 +139,9 @@ def test_what_the_profile_leaves_open() -> None:
     assert validate(changed("identifier.+", {"system": "https://e.org", "value": "x"})) == []
     assert validate(changed("identifier.+", {"system": names.RELEASE, "value": DIGEST})) == []
     assert validate(changed("property.+", {"type": {"text": "mine"}, "valueInteger": 3})) == []
+    other = {"type": {"coding": [{"system": "https://e.org", "code": "x"}]}, "valueInteger": 3}
+    (issue,) = validate(changed("property.+", other))
+    assert issue.severity == "warning" and "property.type should have a code of the value set" in issue.text
     both = {"coding": [{"system": "https://e.org", "code": "x"}, *MODEL["property"][0]["type"]["coding"]]}
     assert validate(changed("property.0.type", both)) == []
 

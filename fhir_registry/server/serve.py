@@ -112,12 +112,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def allow_files(wanted: int = 8192) -> None:
+    """As many open files as connections, databases and TLS handshakes may need; shells often give 1024."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn
 
     from fhir_registry.server.protocol import FhirProtocol
 
+    allow_files()
     tls = registry.serving.tls
     context = server_context(tls) if tls is not None else None
     config = uvicorn.Config(

@@ -49,14 +49,16 @@ class Subject:
         return zoo.onnx_bytes(replace(net, shape=(self.batch, *net.shape[1:])))
 
     def pins(self, data: bytes) -> dict[str, tuple[int, ...]]:
-        """Shapes of inputs whose first axis the file leaves open."""
+        """Shapes of inputs that the file leaves open: the batch first, 64 for further open axes, 32 of volumes."""
         import onnx
 
         found = {}
         for value in onnx.load_from_string(data).graph.input if self.file else ():
             dims = [d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim]
-            if dims and isinstance(dims[0], str) and all(isinstance(d, int) for d in dims[1:]):
-                found[value.name] = (self.batch, *(int(d) for d in dims[1:]))
+            if any(isinstance(d, str) for d in dims):
+                first = self.batch if isinstance(dims[0], str) else int(dims[0])
+                side = 32 if len(dims) == 5 else 64
+                found[value.name] = (first, *(side if isinstance(d, str) else int(d) for d in dims[1:]))
         return found
 
     @property

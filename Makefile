@@ -91,6 +91,7 @@ test-sushi: setup  ## compare what SUSHI makes of them with what is committed an
 
 test-examples: setup  ## the registry's validator on the official FHIR R5 examples; needs npm
 	$(BIN)/python scripts/r5_examples.py
+	$(BIN)/python scripts/r5_profiles.py
 
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

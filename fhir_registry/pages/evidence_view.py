@@ -17,7 +17,7 @@ from evidence.verifier.dsse import read_envelope
 from evidence.verifier.errors import VerifierError
 from evidence.verifier.release_statement import RELEASE_SUFFIX, ReleaseStatement, read_release_statement
 from evidence.verifier.statement import Statement, read_statement
-from fhir_registry.pages.fields import objects, table, text
+from fhir_registry.fields import objects, table, text
 
 HOLDS, BROKEN, UNKNOWN = "holds", "broken", "unknown"
 

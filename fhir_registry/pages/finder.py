@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from fhir_registry.fields import objects, text
 from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
-from fhir_registry.pages.fields import objects, text
-from fhir_registry.pages.model_view import Engine, Summary, engine_of, is_model, status_of, summary_of
+from fhir_registry.mapping.reading import status_of
+from fhir_registry.pages.model_view import Engine, Summary, engine_of, is_model, summary_of
 from fhir_registry.search.query import SearchError, read_query
 from fhir_registry.store.base import Store
 

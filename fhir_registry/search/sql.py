@@ -40,9 +40,14 @@ class Sql:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What differs between databases. ``indexed``: how many characters of a value the index holds; 0: all of them."""
+    """What differs between databases.
+
+    ``indexed``: how many characters of a value the index holds; 0: all of them. ``each``: what keeps a planner from
+    joining a subquery that is meant to be asked for one row after the other, in order, until a page is full.
+    """
 
     indexed: int = 0
+    each: str = ""
 
     def indexed_column(self, column: str) -> str:
         """The part of a column that the index holds."""
@@ -74,11 +79,11 @@ class SearchSql:
         Columns rid, id and one key for each of ``query.sort``.
         """
         where = self._where(query)
-        # Many rows: walked in the order of the index, unless it holds parts of values.
-        if len(query.sort) == 1 and not where.few and not self.dialect.indexed:
+        # Many rows: walked in the order of the index.
+        if len(query.sort) == 1 and not where.few:
             known = parameters_of(query.type)[query.sort[0].param]
             if known.code not in _OWN_COLUMNS and known.type in _WALKED:
-                return _walk(query, where)
+                return _walk(query, where, self.dialect)
         keys = [_sort_key(sort) for sort in query.sort]
         if _checked(query):
             after = _after(query.sort, keys, query.cursor)
@@ -124,11 +129,11 @@ class SearchSql:
             marks = ", ".join("?" for _ in item.values)
             return Sql(f"{r}.id IN ({marks})", tuple(v.text for v in item.values), few=True)
         if item.modifier == "missing":
-            there = f"SELECT 1 FROM idx x WHERE x.rid = {r}.rid AND x.param = ?"
+            there = f"SELECT 1 FROM idx x WHERE x.rid = {r}.rid AND x.param = ?{self.dialect.each}"
             return Sql(f"{'NOT ' if item.values[0].text == 'true' else ''}EXISTS ({there})", (code,))
         test = self._any(item)
         exists = Sql(
-            f"EXISTS (SELECT 1 FROM idx x WHERE x.rid = {r}.rid AND x.param = ? AND ({test.text}))",
+            f"EXISTS (SELECT 1 FROM idx x WHERE x.rid = {r}.rid AND x.param = ? AND ({test.text}){self.dialect.each})",
             (code, *test.values),
         )
         if item.modifier == "not":
@@ -227,25 +232,32 @@ def _sort_key(sort: Sort) -> Sql:
     return Sql(f"COALESCE((SELECT {pick}(x.v1) FROM idx x WHERE x.rid = r.rid AND x.param = ?), ?)", (sort.param, last))
 
 
-def _walk(query: Query, where: Sql) -> list[Sql]:
+def _walk(query: Query, where: Sql, dialect: Dialect) -> list[Sql]:
     """The index in order, at the first value of each resource; then the resources without a value."""
     (sort,) = query.sort
     way, sign = ("DESC", ">") if sort.descending else ("ASC", "<")
     after, rid = (query.cursor[0], int(query.cursor[1])) if _checked(query) else (None, 0)
     further = "<" if sort.descending else ">"
+    from_there, behind = Sql(""), Sql("")
+    if after is not None:
+        found = dialect.compare("x.v1", f"{further}=", after)
+        from_there = Sql(f" AND {found.text}", found.values)
+        behind = Sql(f" AND (x.v1 {further} ? OR r.rid > ?)", (after, rid))
+    # Values that begin alike stand together in an index of beginnings, and are sorted there.
+    begins = f"{dialect.indexed_column('x.v1')} {way}, " if dialect.indexed else ""
+    other = "SELECT 1 FROM idx y WHERE y.rid = x.rid AND y.param = x.param"
     keyed = Sql(
         "SELECT r.rid, r.id, x.v1 AS k0 FROM idx x JOIN resource r ON r.rid = x.rid "
-        f"WHERE x.type = ? AND x.param = ?{'' if after is None else f' AND x.v1 {further}= ?'} AND {where.text} "
-        f"AND NOT EXISTS (SELECT 1 FROM idx y WHERE y.rid = x.rid AND y.param = x.param AND y.v1 {sign} x.v1) "
-        "AND NOT EXISTS (SELECT 1 FROM idx y WHERE y.rid = x.rid AND y.param = x.param AND y.v1 = x.v1 AND y.v2 < x.v2)"
-        f"{'' if after is None else f' AND (x.v1 {further} ? OR r.rid > ?)'} "
-        f"ORDER BY x.v1 {way}, x.rid ASC LIMIT ?",
-        (query.type, sort.param, *(() if after is None else (after,)), *where.values)
-        + (() if after is None else (after, rid)),
+        f"WHERE x.type = ? AND x.param = ?{from_there.text} AND {where.text} "
+        f"AND NOT EXISTS ({other} AND y.v1 {sign} x.v1{dialect.each}) "
+        f"AND NOT EXISTS ({other} AND y.v1 = x.v1 AND y.v2 < x.v2{dialect.each})"
+        f"{behind.text} ORDER BY {begins}x.v1 {way}, x.rid ASC LIMIT ?",
+        (query.type, sort.param, *from_there.values, *where.values, *behind.values),
     )
     bare = Sql(
         f"SELECT r.rid, r.id, ? AS k0 FROM resource r WHERE {where.text} AND r.rid > ? "
-        "AND NOT EXISTS (SELECT 1 FROM idx x WHERE x.rid = r.rid AND x.param = ?) ORDER BY r.rid ASC LIMIT ?",
+        f"AND NOT EXISTS (SELECT 1 FROM idx x WHERE x.rid = r.rid AND x.param = ?{dialect.each}) "
+        "ORDER BY r.rid ASC LIMIT ?",
         (_NO_VALUE, *where.values, rid if after == _NO_VALUE else 0, sort.param),
     )
     return [bare] if after == _NO_VALUE else [keyed, bare]

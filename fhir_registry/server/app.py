@@ -102,7 +102,7 @@ class FhirApp:
             if self.admit is not None:
                 request = await self.admit(request)
             if for_people:
-                return await asyncio.to_thread(self.pages.answer, request)
+                return await self.service.ask(self.pages.answer, request, long=True)
             check_accept(request)
             if request.method in _WITH_BODY:
                 request = replace(request, body=await read_body(receive, headers))
@@ -167,7 +167,7 @@ class FhirApp:
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
                 return await service.ask(model_resource, service.store, request, identifier)
             case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
-                return await asyncio.to_thread(verify, service.store, identifier, self.trust_root)
+                return await service.ask(verify, service.store, identifier, self.trust_root, long=True)
             case ("GET", [identifier]):
                 return await service.ask(service.read, request, kind, identifier)
             case ("PUT", [identifier]):

@@ -18,8 +18,6 @@ class Session(Protocol):
 
     def run(self, text: str, values: Sequence[Any] = ()) -> None: ...
 
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None: ...
-
 
 class Database(Protocol):
     """Each context raises ``StoreUnavailableError`` where the database cannot be reached or does not take a write."""

@@ -131,9 +131,6 @@ class SqliteSession:
     def run(self, text: str, values: Sequence[Any] = ()) -> None:
         self.connection.execute(text, values)
 
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None:
-        self.connection.executemany(text, values)
-
 
 def _unavailable(error: sqlite3.OperationalError) -> Exception:
     """The error itself where it is one of the program."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import rfc8785
 from registry_client import Client
-from registry_release import Released
+from registry_release import Released, cuvil
 
 from evidence.bundle import bundle
 from evidence.signing_keys import load_signing_keys
@@ -101,6 +101,19 @@ def test_a_resource_that_names_another_release_is_not_this_ones_registration(sho
     shown.put({**model, "identifier": model["identifier"][:1]})
     assert shown.states() == ["holds"] * 11 + ["broken"]
     assert "the registered resource does not name this release" in shown.page()
+
+
+def test_a_release_that_another_replaced_is_kept_and_raises_no_alarm(
+    shown: Shown, released: Released, tmp_path: Path
+) -> None:
+    again = tmp_path / "again"
+    cuvil("release", released.folder.parent / "build" / "inference-engine.bin", "--output", again)
+    register(shown.client.store, read_facts(again))
+    page = shown.page()
+    assert shown.states() == ["holds"] * 12
+    assert "Earlier releases of this version (1)" in page and read_facts(released.folder).digest in page
+    outcome = shown.client.call("GET", f"DeviceDefinition/{shown.model}/$verify")[2]
+    assert outcome["issue"][0]["details"]["text"] == "all 27 checks of the release hold"
 
 
 def test_verify_says_what_does_not_hold_and_what_cannot_be_read(

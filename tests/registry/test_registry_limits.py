@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -196,3 +197,47 @@ def test_a_search_that_does_not_end_soon_goes_on_in_a_thread(registry: Client, m
     with pytest.raises(TooLongError), registry.store.hurried(0):
         registry.store.history("Organization", "", 1000, None)
     assert registry.store.history("Organization", "", 1, None)[1] == 3000
+
+
+def opened(base: str, receive_buffer: int = 0) -> socket.socket:
+    found = socket.socket()
+    if receive_buffer:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    found.settimeout(20)
+    found.connect(("127.0.0.1", int(base.split(":")[2].split("/")[0])))
+    return found
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the connection ends, however it ends."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_one_connection_too_many_is_told_so(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fhir_registry.server.protocol.MOST_CONNECTIONS", 3)
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(opened(registry.base)) for _ in range(3)]
+        for one in held:
+            one.sendall(b"GET /fhir/metadata HTTP/1.1\r\nHost: x\r\n")  # not its end
+        time.sleep(0.2)
+        refused = stack.enter_context(opened(registry.base))
+        head, _, body = everything(refused).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ") and json.loads(body)["issue"][0]["code"] == "throttled"
+        held[0].sendall(b"Connection: close\r\n\r\n")
+        assert everything(held[0]).startswith(b"HTTP/1.1 200 ")
+    assert registry.call("GET", "metadata")[0] == 200
+
+
+def test_an_answer_nobody_takes_is_dropped(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x" * 1_000_000
+    made = registry.created({"resourceType": "Organization", "name": "O", "alias": [text] * 7})
+    monkeypatch.setattr("fhir_registry.server.protocol.SEND_SECONDS", 0.3)
+    with opened(registry.base, receive_buffer=4096) as slow:
+        slow.sendall(f"GET /fhir/Organization/{made['id']} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        time.sleep(1.0)
+        assert len(everything(slow)) < 7_000_000
+    assert len(registry.raw("GET", f"Organization/{made['id']}")[2]) > 7_000_000

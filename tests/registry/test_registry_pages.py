@@ -336,8 +336,9 @@ def test_resources_of_any_form_are_shown_as_far_as_they_go(registry: Client) -> 
             "property": "y",
             "manufacturer": [],
             "guideline": 3,
-            "classification": [1],
-            "conformsTo": {"a": 1},
+            "meta": {"profile": [names.PROFILE], "tag": 3},
+            "classification": [1, {"type": 2}],
+            "conformsTo": [{"version": 3}, 4],
         },
     ]
     for form in forms:

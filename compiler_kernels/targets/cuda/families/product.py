@@ -84,7 +84,7 @@ def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
             ending.read(code, False)
             code.add(*copy)
             _thin_leaf(code, problem, leaves, inside)
-            code.add("cuvil_grid_release();", "__syncthreads();")
+            code.add("__syncthreads();")
         else:
             ending.read(code, True)
             code.add("cuvil_grid_wait();")
@@ -103,7 +103,6 @@ def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
             merged_sum(total, leaves, "(partial + threadIdx.x)", rows * BLOCK)
             ending.write(code, total.lines)
         else:
-            code.add("cuvil_grid_release();")
             ending.write(code, ["const float sum = ca1_tree_sum(&tree);"])
     return launched(function, name, code, panels * prod(problem.batch), threads, shared)
 

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from benchmarks import zoo
 from compiler_kernels.compile import Frozen, freeze_model, generate_frozen
 from compiler_kernels.engine import load_engine
+from compiler_kernels.policy import Numerics, Policy
+from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import Driver
@@ -40,6 +42,13 @@ class Subject:
     name: str
     file: str = ""
     batch: int = 1
+    prefer: str = ""
+    """``size``: numerics.prefer of the policy, which keeps every convolution direct."""
+
+    @property
+    def key(self) -> str:
+        """The name, with what the policy prefers."""
+        return f"{self.name}:{self.prefer}" if self.prefer else self.name
 
     def onnx(self) -> bytes:
         """The model's bytes; a network of the zoo is exported for its batch."""
@@ -63,7 +72,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        return f"{self.name} batch {self.batch}"
+        return f"{self.key} batch {self.batch}"
 
 
 @dataclass
@@ -86,14 +95,20 @@ def c_driver() -> Driver:
 def frozen_of(subject: Subject) -> Frozen:
     """The subject up to the freeze."""
     data = subject.onnx()
-    return freeze_model(data, subject.pins(data))
+    policy = None
+    if subject.prefer:
+        identity = ModelIdentity(name=subject.name, version="0")
+        policy = Policy(version=1, model=identity, numerics=Numerics.model_validate({"prefer": subject.prefer}))
+    return freeze_model(data, subject.pins(data), policy)
 
 
 def build(subject: Subject, target: str, folder: Path, emulate: bool = False) -> Built:
     """Compile one subject into ``folder``; ``emulate``: a program and the words that run it without a GPU."""
     began = time.perf_counter()
     frozen = frozen_of(subject)
-    made = build_files(frozen, target, folder / f"{subject.name}-{subject.batch}-{target}", emulate)
+    made = build_files(
+        frozen, target, folder / f"{subject.name}-{subject.prefer or 'speed'}-{subject.batch}-{target}", emulate
+    )
     made.subject = subject
     made.seconds["all"] = round(time.perf_counter() - began, 2)
     return made

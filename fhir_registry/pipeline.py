@@ -182,7 +182,10 @@ def _with_status(resource: dict[str, Any], status: str) -> dict[str, Any]:
 def _put(resource: dict[str, Any]) -> Write:
     wrong = [i for i in validate(resource) if i.severity == "error"]
     if wrong:
-        raise AssertionError(f"{resource['resourceType']} is not valid at {wrong[0].expression}: {wrong[0].text}")
+        raise UsageError(
+            f"this cannot be registered: {resource['resourceType']} would not be valid at {wrong[0].expression}: "
+            f"{wrong[0].text}"
+        )
     return Write("PUT", resource["resourceType"], resource["id"], resource, tuple(index_rows(resource)))
 
 

@@ -11,6 +11,11 @@ from fhir_registry.mapping.facts import Deployed, ReleaseFacts
 from fhir_registry.mapping.names import coded, stable_id
 
 
+def manufacturer_of(facts: ReleaseFacts) -> str:
+    """As the policy names it; empty where it does not."""
+    return str((facts.policy.get("sbom") or {}).get("manufacturer", "")).strip()
+
+
 def device_id(facts: ReleaseFacts, deployed: Deployed) -> str:
     """One for each engine and machine: the same engine deployed there again is a new version of it."""
     return stable_id("device", facts.build.subject_digests["sha3_512"], deployed.statement.fingerprint.digest)
@@ -20,7 +25,7 @@ def device_of(facts: ReleaseFacts, deployed: Deployed, engine: str) -> dict[str,
     """The Device; ``engine``: id of the DeviceDefinition it is one of. Network addresses stay in the statement."""
     said, config = deployed.statement, deployed.statement.compile_config
     assert isinstance(config, dict)
-    manufacturer = str((facts.policy.get("sbom") or {}).get("manufacturer", ""))
+    manufacturer = manufacturer_of(facts)
     versions = [
         ("model-version", said.model_version, {"installDate": said.created}),
         ("compile-config", str(config["sha3_512"]), {}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from evidence.bundle import bundle
 from evidence.verifier.certificate import read_certificate
@@ -22,6 +23,8 @@ from evidence.verifier.signers import read_material
 from evidence.verifier.signing import key_id
 from evidence.verifier.statement import Statement, read_statement
 from evidence.verifier.trust import TrustRoot, default_trust_root, load_trust_root
+
+_FORMAT: Final = re.compile(r"(.+) ([a-z0-9]+)\[([^\[\]]*)\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -153,13 +156,11 @@ def _tensors(bill: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ..
 
 
 def _tensor(item: dict[str, str]) -> Tensor:
-    """``image float32[1, 1, 28, 28]`` as the bill writes it."""
-    name, _, kind = item["format"].rpartition(" ") if "[" not in item["format"] else _split(item["format"])
-    dtype, bracket, shape = kind.partition("[")
-    return Tensor(name, f"tensor({dtype}){bracket}{shape.replace(' ', '')}")
-
-
-def _split(text: str) -> tuple[str, str, str]:
-    head, bracket, shape = text.partition("[")
-    name, _, dtype = head.rpartition(" ")
-    return name, " ", f"{dtype}{bracket}{shape}"
+    """``image float32[1, 1, 28, 28]`` as the bill writes it; a name may hold anything."""
+    match = _FORMAT.fullmatch(item["format"])
+    if match is None:
+        raise UsageError(
+            f"the bill of materials has the tensor {item['format'][:80]!r}; make it again with `cuvil sbom`"
+        )
+    name, dtype, shape = match.groups()
+    return Tensor(name, f"tensor({dtype})[{shape.replace(' ', '')}]")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from evidence.verifier.deployment import DEPLOYMENT_SUFFIX
 from evidence.verifier.digests import digest_bytes
 from fhir_registry.mapping import names
-from fhir_registry.mapping.device import device_id, device_of
+from fhir_registry.mapping.device import device_id, device_of, manufacturer_of
 from fhir_registry.mapping.facts import ReleaseFacts, Signed
 from fhir_registry.mapping.names import coded, stable_id
 
@@ -120,7 +120,7 @@ def _kind(facts: ReleaseFacts, name: str) -> str:
 
 
 def _organisation(facts: ReleaseFacts) -> dict[str, Any] | None:
-    name = str((facts.policy.get("sbom") or {}).get("manufacturer", ""))
+    name = manufacturer_of(facts)
     return (
         {"resourceType": "Organization", "id": stable_id("org", name), "active": True, "name": name} if name else None
     )

@@ -17,6 +17,7 @@ from fhir_registry.store.base import Store, Stored
 
 MOST_READ = 32 << 20
 """Documents larger than this are offered for download and not read for the page."""
+MOST_LISTED = 200
 _READ = ("release", "proof", "policy")
 _OWN_PROPERTIES = ("inputProfile", "outputProfile", "outputConfidence", "arithmetic", "equivalence", "withdrawn")
 
@@ -73,6 +74,17 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """An engine on one machine. ``installed``: a date and time; ``fingerprint``: of the hardware, SHA3-512."""
+
+    id: str
+    target: str
+    serial: str
+    installed: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Pair:
     """A label of the resource's own (a system, a kind) and what is written there."""
 
@@ -102,6 +114,7 @@ class Model:
     properties: tuple[Pair, ...]
     confidence: tuple[str, ...]
     engines: tuple[Engine, ...]
+    deployments: tuple[Deployment, ...]
     documents: tuple[Document, ...]
     signers: tuple[Signer, ...]
     releases: tuple[ReleaseView, ...]
@@ -123,13 +136,15 @@ def read_model(store: Store, identifier: str) -> Model | None:
         return None
     documents = [
         (item, read_json(item.body))
-        for item in _search(store, "DocumentReference", "subject", f"DeviceDefinition/{identifier}")
+        # A statement of every machine would crowd out the release; the Devices name them.
+        for item in _search(store, "DocumentReference", "subject", f"DeviceDefinition/{identifier}", "deployment")
     ]
     signed = [read_json(i.body) for i in _search(store, "Provenance", "target", f"DeviceDefinition/{identifier}")]
     releases, earlier = _split(_releases(store, stored, found, [body for _, body in documents]), found)
     shown = [_of_release(_document(item, body), releases) for item, body in documents]
     replaced = {names.stable_id("doc", r.digest, d.file): r for r in earlier for d in shown}
     left = {names.stable_id("provenance", release.digest) for release in earlier}
+    engines = tuple(_engines(store, found))
     return Model(
         summary=summary_of(stored, found),
         identifiers=tuple(Pair(text(i, "system"), text(i, "value")) for i in objects(found, "identifier")),
@@ -152,7 +167,8 @@ def read_model(store: Store, identifier: str) -> Model | None:
             if not set(codes(i.get("type"))) & set(_OWN_PROPERTIES)
         ),
         confidence=tuple(properties(found, "outputConfidence")),
-        engines=tuple(_engines(store, found)),
+        engines=engines,
+        deployments=tuple(item for engine in engines for item in _deployments(store, engine)),
         documents=tuple(item for item in shown if item.id not in replaced),
         signers=tuple(
             _signer(s) for item in signed if text(item, "id") not in left for s in objects(item, "signature")
@@ -192,7 +208,14 @@ def _pair(item: dict[str, Any], label: Any, *path: str) -> Pair:
 
 
 def _regulatory(found: dict[str, Any]) -> list[Pair]:
-    listed = [Pair(text(i, "type"), f"{text(i, 'deviceIdentifier')}") for i in objects(found, "regulatoryIdentifier")]
+    """Numbers with who gave them and where they hold."""
+    listed = [
+        Pair(
+            ", ".join(filter(None, (text(i, name) for name in ("type", "issuer", "jurisdiction")))),
+            text(i, "deviceIdentifier"),
+        )
+        for i in objects(found, "regulatoryIdentifier")
+    ]
     listed += [Pair(text(i, "issuer"), text(i, "deviceIdentifier")) for i in objects(found, "udiDeviceIdentifier")]
     return listed
 
@@ -209,8 +232,10 @@ def _id(reference: str, kind: str) -> str:
     return identifier.partition("/")[0] if start == kind else ""
 
 
-def _search(store: Store, kind: str, code: str, reference: str) -> list[Stored]:
-    return list(store.search(read_query(kind, [(code, reference), ("_count", "200")])).matches)
+def _search(store: Store, kind: str, code: str, reference: str, but: str = "") -> list[Stored]:
+    """At most ``MOST_LISTED`` that refer to ``reference``; ``but``: none of this type."""
+    pairs = [(code, reference), *([("type:not", but)] if but else []), ("_count", str(MOST_LISTED))]
+    return list(store.search(read_query(kind, pairs)).matches)
 
 
 def _engines(store: Store, found: dict[str, Any]) -> list[Engine]:
@@ -222,6 +247,23 @@ def _engines(store: Store, found: dict[str, Any]) -> list[Engine]:
         if isinstance(body, dict):
             engines.append(engine_of(identifier, body))
     return engines
+
+
+def _deployments(store: Store, engine: Engine) -> list[Deployment]:
+    listed = []
+    for item in _search(store, "Device", "definition", f"DeviceDefinition/{engine.id}"):
+        body = read_json(item.body)
+        kinds = {code: version for version in objects(body, "version") for code in codes(version.get("type"))}
+        listed.append(
+            Deployment(
+                item.id,
+                engine.target,
+                text(body, "serialNumber"),
+                text(kinds.get("model-version"), "installDate"),
+                text(kinds.get("hardware-fingerprint"), "value"),
+            )
+        )
+    return listed
 
 
 def engine_of(identifier: str, body: dict[str, Any]) -> Engine:

@@ -17,7 +17,10 @@ import pytest
 from registry_client import Client
 
 from cuvil_assets.cli import main
-from fhir_registry.mapping import names
+from evidence.verifier.release_statement import ROLES
+from evidence.verifier.report import RELEASE_CHECKS
+from evidence.verifier.statement import VERDICTS
+from fhir_registry.mapping import names, resources
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
 from fhir_registry.search.extract import index_rows
@@ -153,6 +156,14 @@ def test_every_message_is_used_and_every_used_one_is_there() -> None:
     made = {key for key in keys if key.startswith((*starts, "fault-"))}
     assert whole - keys - {s for s in whole if s.endswith("-")} == set()
     assert keys - whole - made == set()
+
+
+def test_every_check_and_every_kind_of_file_has_its_words() -> None:
+    keys = table().keys()
+    assert {f"check-{name}" for name in RELEASE_CHECKS} <= keys
+    assert {f"doc-{kind}" for kind in resources._TITLES} <= keys
+    assert {f"role-{role}" for role in ROLES} <= keys
+    assert {f"verdict-{verdict.replace(' ', '-')}" for verdict in VERDICTS} <= keys
 
 
 @pytest.mark.parametrize(
@@ -475,3 +486,70 @@ def test_a_registry_without_its_packages_says_what_to_install(
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert main(["registry", "list"]) == 2
     assert "run pip install 'cuvil[registry]'" in capsys.readouterr().err
+
+
+def test_what_the_manufacturer_states_and_where_an_engine_was_deployed(registry: Client) -> None:
+    put(
+        registry,
+        model(
+            "m",
+            "chest",
+            "retired",
+            classification=[{"type": {"text": "Class III", "coding": [{"system": "https://c", "code": "III"}]}}],
+            regulatoryIdentifier=[
+                {
+                    "type": "license",
+                    "deviceIdentifier": "国械注准1",
+                    "issuer": "https://nmpa",
+                    "jurisdiction": "urn:iso:std:iso:3166#CN",
+                }
+            ],
+            conformsTo=[
+                {"category": {"text": "life cycle"}, "specification": {"text": "IEC 62304"}, "version": ["2006"]}
+            ],
+            hasPart=[{"reference": {"reference": "DeviceDefinition/e"}, "count": 1}],
+        ),
+    )
+    put(
+        registry,
+        {
+            "resourceType": "DeviceDefinition",
+            "id": "e",
+            "property": [prop("target", "aarch64-linux-musl")],
+            "modifierExtension": [{"url": names.STATUS, "valueCode": "retired"}],
+        },
+    )
+    for number in range(2):
+        versions = [
+            ("model-version", "chest-1.0", {"installDate": "2026-11-30T08:00:00Z"}),
+            ("hardware-fingerprint", f"f{number}" * 64, {}),
+        ]
+        put(
+            registry,
+            {
+                "resourceType": "Device",
+                "id": f"d{number}",
+                "serialNumber": f"SN-{number}",
+                "definition": {"reference": {"reference": "DeviceDefinition/e"}},
+                "version": [
+                    {"type": names.coded(names.VERSION_KIND, k), "value": v, **more} for k, v, more in versions
+                ],
+            },
+        )
+    read, _ = page(registry, "models/m")
+    for expected in (
+        "国械注准1",
+        "license, https://nmpa, urn:iso:std:iso:3166#CN",
+        "Class III",
+        "IEC 62304 2006",
+        "life cycle",
+        "the registry has not checked them",
+        "Registered machines that have it: 2",
+        "SN-0",
+        "SN-1",
+        "2026-11-30T08:00:00Z",
+        "aarch64-linux-musl",
+        "f1f1f1f1f1f1f1f1…",
+    ):
+        assert expected in read.text, expected
+    assert "#devices" in [a.get("href") for a in read.all("a")]

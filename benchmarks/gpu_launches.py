@@ -4,8 +4,7 @@
     cd DIR && make && ./vit_tiny                          # where nvcc and the GPU are
 
 A program prints the time of the whole network as one CUDA graph, and of every distinct launch among 16 of its kind. It
-is for finding what is slow; bits are compared elsewhere (``make gpu-evidence``). The memory is zero at the start and
-weights are left out, which no kernel's time depends on (docs/kernels.md, "What is checked of the machine code").
+is for finding what is slow; bits are compared elsewhere (``make gpu-evidence``). Weights and inputs are random numbers.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def program(net: str) -> str:
             "static const Launch launches[] = {",
             *rows,
             "};",
-            f'int main() {{ return times("{net}", launches, {len(rows)}, {block.total}ul, 0, 0); }}',
+            f'int main() {{ return times("{net}", launches, {len(rows)}, {block.tickets}ul, {block.total}ul); }}',
             "",
         ]
     )

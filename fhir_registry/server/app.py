@@ -33,6 +33,7 @@ from fhir_registry.server.service import READ_ONLY, InvalidResourceError, Servic
 from fhir_registry.server.transaction import process
 from fhir_registry.server.validate import validate_operation
 from fhir_registry.store.base import StoreUnavailableError
+from fhir_registry.subscriptions.operations import events_operation, status_operation
 
 LOG: Final = logging.getLogger("cuvil.registry")
 Recorder = Callable[[Request, Response], Awaitable[None]]
@@ -168,6 +169,11 @@ class FhirApp:
                 return await service.ask(model_resource, service.store, request, identifier)
             case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
                 return await service.ask(verify, service.store, identifier, self.trust_root, long=True)
+            case ("GET" | "POST", [identifier, "$status" | "$events" as name]) if kind == "Subscription":
+                if service.subscribing is None:
+                    raise HttpError(405, "not-supported", "this server notifies nobody")
+                operation = status_operation if name == "$status" else events_operation
+                return await service.ask(operation, service.subscribing.store, request, identifier)
             case ("GET", [identifier]):
                 return await service.ask(service.read, request, kind, identifier)
             case ("PUT", [identifier]):

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from evidence.audit_store import sync_folder
 from fhir_registry.store.migrate import TABLE, check_known, engine_of, revision_of, revisions, upgrade
 
 
@@ -57,3 +58,4 @@ def _copy(path: Path, old: str) -> None:
     with unfinished.open("rb+") as file:
         os.fsync(file.fileno())
     unfinished.replace(kept)
+    sync_folder(kept.parent)

@@ -17,7 +17,10 @@ import pytest
 from registry_client import Client
 
 from cuvil_assets.cli import main
-from fhir_registry.mapping import names
+from evidence.verifier.release_statement import ROLES
+from evidence.verifier.report import RELEASE_CHECKS
+from evidence.verifier.statement import VERDICTS
+from fhir_registry.mapping import names, resources
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
 from fhir_registry.search.extract import index_rows
@@ -153,6 +156,14 @@ def test_every_message_is_used_and_every_used_one_is_there() -> None:
     made = {key for key in keys if key.startswith((*starts, "fault-"))}
     assert whole - keys - {s for s in whole if s.endswith("-")} == set()
     assert keys - whole - made == set()
+
+
+def test_every_check_and_every_kind_of_file_has_its_words() -> None:
+    keys = table().keys()
+    assert {f"check-{name}" for name in RELEASE_CHECKS} <= keys
+    assert {f"doc-{kind}" for kind in resources._TITLES} <= keys
+    assert {f"role-{role}" for role in ROLES} <= keys
+    assert {f"verdict-{verdict.replace(' ', '-')}" for verdict in VERDICTS} <= keys
 
 
 @pytest.mark.parametrize(

@@ -391,15 +391,20 @@ def test_pages_are_only_read_and_other_types_are_no_models(registry: Client) -> 
 
 def test_every_access_to_a_page_is_in_the_audit_trail(registry: Client) -> None:
     put(registry, model())
-    for path in ("", "models/m1?lang=zh", "models/m1/verify", "engines?digest=00", "nothing"):
+    for path in ("", "models/m1?lang=zh", "models/m1/verify", "engines?digest=00", "nothing", "models/gone"):
         registry.raw("GET", f"{registry.base.removesuffix('/fhir')}/{path}")
     events = [json.loads(entry.body) for entry in registry.outbox.entries()]
-    assert len(events) == 5
+    assert len(events) == 6
+    assert events[5]["entity"][0]["what"]["reference"] == "DeviceDefinition/gone"
     assert events[1]["entity"][0]["what"]["reference"] == "DeviceDefinition/m1"
     sent = base64.b64decode(events[1]["entity"][1]["query"]).decode()
     assert sent == "DeviceDefinition/m1?lang=zh"
     assert events[2]["entity"][0]["what"]["reference"] == "DeviceDefinition/m1"
-    assert [e["outcome"]["detail"][0]["text"] for e in events] == ["HTTP 200"] * 3 + ["HTTP 400", "HTTP 404"]
+    assert [e["outcome"]["detail"][0]["text"] for e in events] == ["HTTP 200"] * 3 + [
+        "HTTP 400",
+        "HTTP 404",
+        "HTTP 404",
+    ]
 
 
 # ---- colours

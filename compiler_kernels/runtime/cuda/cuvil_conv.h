@@ -115,6 +115,12 @@ template <class P> struct cuvil_conv {
         constexpr int PIXEL_ROW = LP * (APART ? 1 : P::SH) * ROW, PIXEL = P::SW * CP;
         if (CUTS == 1) {
             const int units = steps(leaf) / POS, start = leaf * PER - unit0;
+            if (POS == 1) {
+                CUVIL_PAIRS for (int u = start; u < start + units; u++, w += 128)
+                    cuvil_taps<P::TQ, TP, P::TW, PIXEL_ROW, PIXEL, QUAD>(
+                        a, x + (CP == 16 ? (u >> 1) * SLOT + (u & 1) * 8 : u * SLOT), w);
+                return;
+            }
             CUVIL_ROLLED for (int u = start; u < start + units; u++) {
                 const float *xu = x + (CP == 16 ? (u >> 1) * SLOT + (u & 1) * 8 : u * SLOT);
                 CUVIL_ROLLED for (int kd = 0; kd < P::KD; kd++)

@@ -9,9 +9,11 @@
 #ifdef CUVIL_EMULATE
 #define CUVIL_UNROLL
 #define CUVIL_ROLLED
+#define CUVIL_PAIRS
 #else
 #define CUVIL_UNROLL _Pragma("unroll")
 #define CUVIL_ROLLED _Pragma("unroll 1")
+#define CUVIL_PAIRS _Pragma("unroll 2")
 #endif
 
 CUVIL_FN float4 cuvil_fma4(float x, float4 w, float4 a)

@@ -20,6 +20,12 @@ template <class P> struct cuvil_stem {
     static constexpr int SLICE = P::C * POS * 16 + (P::C * POS % 2 ? 0 : 16), SHARED = 4 * (X_FLOATS + OCBS * SLICE);
     static constexpr int GROUPS = cuvil_ceil(P::BLOCKS, OCBS), GRID = P::N * GROUPS * P::OD * P::TILE_ROWS * P::TILE_COLUMNS;
 
+    /* Whether an output reads row `in` and column `across` of x, counted from the first ones that are read. */
+    CUVIL_FN bool inside(int in, int across)
+    {
+        return P::RUN ? in * P::TW * P::SW + across < P::COLUMNS_IN : in < P::ROWS_IN && across < P::COLUMNS_IN;
+    }
+
     template <class... Operands> CUVIL_FN void run(const float *x, const float *w, float *y, Operands... operands)
     {
         float *xs = (float *)cuvil_shared, *ws = xs + X_FLOATS;
@@ -34,14 +40,23 @@ template <class P> struct cuvil_stem {
         }
         P::ready(y);
         const float *base = x + P::ORIGIN + (long)n * P::XN + d * P::SD * P::XD;
-        for (int e = threadIdx.x; e < P::C * P::KD * ROWS * COLUMNS; e += THREADS) {
-            const int c = P::PLANAR ? e / (P::KD * ROWS * COLUMNS) : e % P::C, rest = P::PLANAR ? e : e / P::C;
-            const int at = rest % COLUMNS, r = rest / COLUMNS % ROWS, kd = rest / (COLUMNS * ROWS) % P::KD;
-            const int in = row * P::SH + r, across = column * P::SW + at;
-            const bool kept = P::RUN ? in * P::TW * P::SW + across < P::COLUMNS_IN : in < P::ROWS_IN && across < P::COLUMNS_IN;
-            const int from = c * P::XC + kd * P::DD * P::XD + in * P::XR + across * P::XW;
-            cuvil_copy_async<4>(xs + c * PLANE + (kd * ROWS + r) * PITCH + at, base + (kept ? from : 0), kept);
-        }
+        if (P::PLANAR) /* a warp takes a line */
+            for (int line = threadIdx.x / 32; line < P::C * P::KD * ROWS; line += P::PW) {
+                const int c = line / (P::KD * ROWS), kd = line / ROWS % P::KD, in = row * P::SH + line % ROWS;
+                const float *from = base + c * P::XC + kd * P::DD * P::XD + in * P::XR + column * P::SW;
+                for (int at = threadIdx.x % 32; at < COLUMNS; at += 32) {
+                    const bool kept = inside(in, column * P::SW + at);
+                    cuvil_copy_async<4>(xs + line * PITCH + at, kept ? from + at : base, kept);
+                }
+            }
+        else
+            for (int e = threadIdx.x; e < P::C * P::KD * ROWS * COLUMNS; e += THREADS) {
+                const int c = e % P::C, rest = e / P::C, at = rest % COLUMNS, r = rest / COLUMNS % ROWS;
+                const int kd = rest / (COLUMNS * ROWS) % P::KD, in = row * P::SH + r, across = column * P::SW + at;
+                const bool kept = inside(in, across);
+                const int from = c * P::XC + kd * P::DD * P::XD + in * P::XR + across * 16;
+                cuvil_copy_async<4>(xs + c * PLANE + (kd * ROWS + r) * PITCH + at, base + (kept ? from : 0), kept);
+            }
         cuvil_copy_commit();
         cuvil_copy_wait<0>();
         __syncthreads();

@@ -74,7 +74,7 @@ def stem(
         **{f"K{a}": v for a, v in zip("DHW", window.kernel, strict=True)},
         **{f"S{a}": v for a, v in zip("DHW", window.step, strict=True)},
         **{f"D{a}": v for a, v in zip("DHW", window.dilation, strict=True)},
-        "XN": x.batch, "XC": x.block if planar else 1, "XD": x.spatial[0], "XW": lane,
+        "XN": x.batch, "XC": x.block if planar else 1, "XD": x.spatial[0],
         "XR": tile.columns * window.step[2] * lane if window.run else x.spatial[1],
         "ORIGIN": x.origin + window.origins[0], "ROWS_IN": reach[1], "COLUMNS_IN": reach[2],
     }  # fmt: skip

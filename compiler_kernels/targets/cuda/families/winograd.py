@@ -42,8 +42,8 @@ def winograd(
     ending = Ending(function, op.operands[2] if len(op.operands) > 2 else "")
     values = {
         "AXES": form.axes, "NB": tile.columns, "LW": tile.leaves, "G": tile.split, "LO": tile.quads,
-        "TQ": tile.outputs, "TP": tile.tiles, "N": shape.batch, "UNITS": units, "PER": per, "GROUPS": groups,
-        "BLOCKS": shape.blocks, "TILES": tiles, "TILE_COLUMNS": -(-columns // 2), "H": rows, "W": columns,
+        "TQ": tile.outputs, "TP": tile.tiles, "BUFFERS": tile.buffers, "N": shape.batch, "UNITS": units,
+        "PER": per, "GROUPS": groups, "BLOCKS": shape.blocks, "TILES": tiles, "TILE_COLUMNS": -(-columns // 2), "H": rows, "W": columns,
         "XN": x.batch, "XB": x.block, "XR": x.spatial[1], "ORIGIN": origin,
     }  # fmt: skip
     members = tile.members(shape)

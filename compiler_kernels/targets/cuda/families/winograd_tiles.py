@@ -57,7 +57,7 @@ class Tile:
     """Lanes: ``quads`` of outputs times 32 / quads tiles; a lane holds ``tiles`` of them and ``outputs`` quads.
 
     Warps: the positions of ``columns`` of a plane's four (all four of a line) times ``leaves``. ``split`` blocks share
-    a sum by nodes of the tree, and blocks of other columns share its tiles.
+    a sum by nodes of the tree, and blocks of other columns share its tiles. Weights of ``buffers`` rounds are held.
     """
 
     columns: int
@@ -66,6 +66,7 @@ class Tile:
     quads: int
     outputs: int
     tiles: int
+    buffers: int = 1
 
     def local(self, shape: Shape) -> int:
         """Positions of a block."""
@@ -121,7 +122,8 @@ class Tile:
 
     def shared(self, shape: Shape) -> int:
         """Bytes of shared memory."""
-        return 4 * sum(self.floats(shape))
+        values, weights = self.floats(shape)
+        return 4 * (values + self.buffers * weights)
 
     def rounds(self, shape: Shape) -> int:
         return pieces(pieces(shape.leaves, self.leaves), self.split)
@@ -130,6 +132,8 @@ class Tile:
         if self.threads(shape) > 512 or self.shared(shape) > gpu.shared_bytes:
             return False
         if self.split > 1 and (self.rounds(shape) * self.leaves % RADIX or self.split > pieces(shape.leaves, RADIX)):
+            return False
+        if self.buffers > self.rounds(shape):
             return False
         if self.leaves > 1 and self.leaves // 2 >= shape.leaves:
             return False
@@ -154,7 +158,8 @@ class Tile:
         end = self.group * self.wide * 16 * 0.6 + 500
         if self.members(shape) > 1:
             end += 2200 + self.group * self.wide * 12 * (shape.leaves / 8 if self.split > 1 else 1)
-        one = rounds * (max(product, traffic) + transform + exchange) + end
+        waiting = traffic if self.buffers < rounds else 0.0
+        one = rounds * (max(product, traffic) + transform + exchange) + end + waiting
         # Blocks that share a multiprocessor hide each other's waits, not each other's sums.
         waves = pieces(together, at_once)
         return waves * one + (together - waves) * rounds * product
@@ -166,7 +171,8 @@ def candidates(shape: Shape) -> Iterator[Tile]:
             for columns in (1, 2, 4) if shape.axes == 2 else (4,):
                 for leaves in (1, 2, 4):
                     for split in (1, 2, 4):
-                        yield Tile(columns, leaves, split, quads, outputs, tiles)
+                        for buffers in (1, 2):
+                            yield Tile(columns, leaves, split, quads, outputs, tiles, buffers)
 
 
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:

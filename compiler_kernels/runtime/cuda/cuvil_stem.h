@@ -40,23 +40,14 @@ template <class P> struct cuvil_stem {
         }
         P::ready(y);
         const float *base = x + P::ORIGIN + (long)n * P::XN + d * P::SD * P::XD;
-        if (P::PLANAR) /* a warp takes a line */
-            for (int line = threadIdx.x / 32; line < P::C * P::KD * ROWS; line += P::PW) {
-                const int c = line / (P::KD * ROWS), kd = line / ROWS % P::KD, in = row * P::SH + line % ROWS;
-                const float *from = base + c * P::XC + kd * P::DD * P::XD + in * P::XR + column * P::SW;
-                for (int at = threadIdx.x % 32; at < COLUMNS; at += 32) {
-                    const bool kept = inside(in, column * P::SW + at);
-                    cuvil_copy_async<4>(xs + line * PITCH + at, kept ? from + at : base, kept);
-                }
-            }
-        else
-            for (int e = threadIdx.x; e < P::C * P::KD * ROWS * COLUMNS; e += THREADS) {
-                const int c = e % P::C, rest = e / P::C, at = rest % COLUMNS, r = rest / COLUMNS % ROWS;
-                const int kd = rest / (COLUMNS * ROWS) % P::KD, in = row * P::SH + r, across = column * P::SW + at;
-                const bool kept = inside(in, across);
-                const int from = c * P::XC + kd * P::DD * P::XD + in * P::XR + across * 16;
-                cuvil_copy_async<4>(xs + c * PLANE + (kd * ROWS + r) * PITCH + at, base + (kept ? from : 0), kept);
-            }
+        for (int e = threadIdx.x; e < P::C * P::KD * ROWS * COLUMNS; e += THREADS) {
+            const int c = P::PLANAR ? e / (P::KD * ROWS * COLUMNS) : e % P::C, rest = P::PLANAR ? e : e / P::C;
+            const int at = rest % COLUMNS, r = rest / COLUMNS % ROWS, kd = rest / (COLUMNS * ROWS) % P::KD;
+            const int in = row * P::SH + r, across = column * P::SW + at;
+            const bool kept = inside(in, across);
+            const int from = c * P::XC + kd * P::DD * P::XD + in * P::XR + across * (P::PLANAR ? 1 : 16);
+            cuvil_copy_async<4>(xs + c * PLANE + (kd * ROWS + r) * PITCH + at, base + (kept ? from : 0), kept);
+        }
         cuvil_copy_commit();
         cuvil_copy_wait<0>();
         __syncthreads();
@@ -69,7 +60,7 @@ template <class P> struct cuvil_stem {
             CUVIL_UNROLL for (int p = 0; p < TP; p++) a[p] = cuvil_zero4();
             const int stop = (leaf + 1) * PER < P::C ? (leaf + 1) * PER : P::C;
             CUVIL_ROLLED for (int c = leaf * PER; c < stop; c++)
-                CUVIL_ROLLED for (int k = 0; k < P::KD * P::KH; k++, u += P::KW * 16) {
+                CUVIL_PAIRS for (int k = 0; k < P::KD * P::KH; k++, u += P::KW * 16) {
                     const float *line = xs + c * PLANE + (k / P::KH * ROWS + k % P::KH * P::DH + first * P::SH) * PITCH;
                     CUVIL_UNROLL for (int rt = 0; rt < P::RT; rt++) {
                         float v[cuvil_ceil(COLUMNS, 4) * 4];

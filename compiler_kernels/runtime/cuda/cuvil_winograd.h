@@ -26,7 +26,8 @@ template <class P> struct cuvil_winograd {
     static constexpr int SLICE = UNITS_PER * P::GROUPS * 128 + 16, U_FLOATS = WARPS * OCBS * SLICE,
                          SHARED = 4 * (FIRST + P::BUFFERS * U_FLOATS);
     /* A thread's values of x for the next round wait in registers where it has one piece only. */
-    static constexpr bool EARLY = PLANE && P::NB == 1 && SHARE > 1 && P::LW * T * UNITS_PER * 2 <= THREADS;
+    static constexpr bool EARLY =
+        PLANE && (P::NB == 1 || P::TP * P::TQ <= 3) && SHARE > 1 && P::LW * T * UNITS_PER * 2 <= THREADS;
     static constexpr int OWN = P::LW > 1 ? cuvil_ceil(P::TP * P::TQ, P::LW) : P::TP * P::TQ;
     static constexpr int TILE_GROUPS = PLANE ? cuvil_ceil(P::N * P::TILES, T) : P::N * cuvil_ceil(P::TILES, T);
     static constexpr int SUMS = TILE_GROUPS * cuvil_ceil(P::BLOCKS, OCBS), GRID = SUMS * MEMBERS;
@@ -157,15 +158,13 @@ template <class P> struct cuvil_winograd {
         constexpr int COLUMN = (PLANE ? 1 : 2) * LP * VP, QUAD = 2 * SLICE;
         CUVIL_UNROLL for (int p = 0; p < P::TP; p++)
             CUVIL_UNROLL for (int q = 0; q < P::TQ; q++) a[p][q] = cuvil_zero4();
-        if (P::UNITS % UNITS_PER == 0) {
-            CUVIL_PAIRS for (int i = 0; i < UNITS_PER * P::GROUPS; i++, u += 128)
-                cuvil_taps<P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v + i / P::GROUPS * 8 + 3 * (i % P::GROUPS) * VP, u);
+        if (PLANE && P::UNITS % UNITS_PER == 0) {
+            cuvil_taps<UNITS_PER, 8, P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v, u);
             return;
         }
         const int count = units(leaf);
-        CUVIL_ROLLED for (int k = 0; k < count; k++)
-            CUVIL_ROLLED for (int g = 0; g < P::GROUPS; g++, u += 128)
-                cuvil_taps<P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v + k * 8 + 3 * g * VP, u);
+        CUVIL_ROLLED for (int k = 0; k < count; k++, u += P::GROUPS * 128)
+            cuvil_taps<P::GROUPS, 3 * VP, P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v + k * 8, u);
     }
 
     /* Where quad number `own` of this thread lies among the block's sums: (local position * T + tile) * QUADS + quad. */

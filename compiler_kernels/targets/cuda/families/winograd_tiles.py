@@ -142,27 +142,30 @@ class Tile:
         return self.tiles * self.outputs <= 8
 
     def cost(self, shape: Shape, gpu: Gpu) -> float:
-        """Estimated cycles: transforms, copies and sums of the blocks of one multiprocessor, and fixed waits."""
-        warps = self.threads(shape) // 32
-        blocks = self.grid(shape)
-        together = pieces(blocks, gpu.multiprocessors)
-        at_once = max(1, min(together, gpu.shared_bytes // self.shared(shape), 2048 // self.threads(shape)))
-        rounds = self.rounds(shape)
-        steps = shape.per_leaf * shape.groups
-        sums = 8 * self.tiles * self.outputs / min(1.0, warps * at_once / 10)
-        loads = 4 * (self.tiles + 4 * self.outputs)
-        product = steps * warps * max(sums, float(loads))
-        transform = self.leaves * self.group * shape.per_leaf * (3.0 + 1.2 * self.columns) + 700
-        traffic = self.floats(shape)[1] * 4 / 32.0
-        exchange = warps * self.group * self.wide * 1.0 + 200 if self.leaves > 1 else 0.0
-        end = self.group * self.wide * 16 * 0.6 + 500
-        if self.members(shape) > 1:
-            end += 2200 + self.group * self.wide * 12 * (shape.leaves / 8 if self.split > 1 else 1)
-        waiting = traffic if self.buffers < rounds else 0.0
-        one = rounds * (max(product, traffic) + transform + exchange) + end + waiting
-        # Blocks that share a multiprocessor hide each other's waits, not each other's sums.
-        waves = pieces(together, at_once)
-        return waves * one + (together - waves) * rounds * product
+        """Estimated microseconds: a sum of terms whose factors were fitted to a sweep (benchmarks/gpu_tiles.py)."""
+        threads, rounds = self.threads(shape), self.rounds(shape)
+        warps, quads, wide = threads // 32, self.tiles * self.outputs, self.group * self.wide
+        together = pieces(self.grid(shape), gpu.multiprocessors)
+        at_once = max(1, min(together, gpu.shared_bytes // self.shared(shape), REGISTERS // (threads * 112)))
+        waves, steps = together / at_once, shape.per_leaf * shape.groups
+        products = 8 * quads * warps * steps * rounds  # cycles of a multiprocessor for one block
+        loads = 4 * (self.tiles + 4 * self.outputs) * warps * steps * rounds
+        alone = steps * rounds * (32 * quads + 60)  # of one warp that has no other beside it
+        inputs = self.leaves * self.group * shape.per_leaf * rounds
+        members = self.members(shape)
+        return (
+            0.883 * waves
+            + 0.204 * waves * rounds
+            + 0.49e-3 * together * products
+            + 0.031e-3 * together * loads
+            + 0.75e-3 * waves * alone
+            + 0.484e-4 * together * self.floats(shape)[1] * rounds
+            + together * inputs * (0.115e-2 + 0.198e-2 * self.columns)
+            + (0.035e-2 * together * rounds * warps * wide if self.leaves > 1 else 0.0)
+            + 0.52e-2 * together * wide
+            + (0.253 * members + 0.0316 * wide if members > 1 else 0.0)
+            + (0.099 * waves * rounds if self.buffers < rounds else 0.0)
+        )
 
 
 def candidates(shape: Shape) -> Iterator[Tile]:

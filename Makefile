@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry-fuzz clean
+.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -69,9 +69,17 @@ conformance: setup  ## ONNX's own node tests through compiled engines; fails whe
 test-fuzz: $(BENCH_STAMP)  ## 10,000 mutations of valid models through the importer, 500 of them as engines
 	$(BIN)/python tests/fuzz/fuzz_campaign.py --mutations 10000 --compiled 500
 
+test-clients: setup  ## FHIR clients as published: fhirpy, fhir-pyrate and fhir-kit-client (needs node 20 and npm)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,clients]'
+	CUVIL_CLIENTS=all $(BIN)/pytest tests/registry/clients
+
 # MINUTES and SEED say how long and which.
 MINUTES ?= 10
 SEED ?= 1
+test-registry: setup  ## the FHIR registry on SQLite and on a PostgreSQL of its own (Debian package postgresql)
+	CUVIL_TEST_POSTGRESQL=1 $(BIN)/pytest -m 'not slow' tests/registry
+	CUVIL_TEST_POSTGRESQL=1 $(BIN)/pytest -m slow tests/registry/test_registry_store.py
+
 test-registry-fuzz: setup  ## the FHIR registry for ten minutes under requests made from the R5 definitions and broken
 	$(BIN)/python tests/fuzz/registry_fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
@@ -83,6 +91,7 @@ test-sushi: setup  ## compare what SUSHI makes of them with what is committed an
 
 test-examples: setup  ## the registry's validator on the official FHIR R5 examples; needs npm
 	$(BIN)/python scripts/r5_examples.py
+	$(BIN)/python scripts/r5_profiles.py
 
 clean:  ## remove what the targets made inside the checkout
 	rm -rf demo-output out benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -139,12 +139,15 @@ def sync_ms(folder: Path) -> float:
     return sorted(times)[25] * 1e3
 
 
-def run(resources: int, seconds: float, connections: int, only: list[str], say: Any) -> dict[str, Any]:
+def run(
+    resources: int, seconds: float, connections: int, only: list[str], kept: Path | None, say: Any
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="cuvil-registry-") as folder:
-        home = Path(folder)
+        home = kept or Path(folder)
         data = home / "registry"
         start = time.perf_counter()
-        fill(data / DATABASE, resources, lambda done: say(f"filled {done} of {resources}"))
+        if not (data / DATABASE).exists():
+            fill(data / DATABASE, resources, lambda done: say(f"filled {done} of {resources}"))
         report: dict[str, Any] = {
             "resources": resources,
             "fill_s": round(time.perf_counter() - start, 1),
@@ -175,13 +178,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (default 10)")
     parser.add_argument("--connections", type=int, default=32, help="open at once (default 32)")
     parser.add_argument("--only", nargs="+", default=[], choices=[*WANTED, "searches"], help="leave out the others")
+    parser.add_argument("--home", type=Path, help="fill this folder, or use it as it is, and keep it")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    report = run(arguments.resources, arguments.seconds, arguments.connections, arguments.only, say)
+    report = run(arguments.resources, arguments.seconds, arguments.connections, arguments.only, arguments.home, say)
     if arguments.json:
         print(json.dumps(report, indent=2))
         return

@@ -13,6 +13,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
+
+import uvloop
 
 TICK = os.sysconf("SC_CLK_TCK")
 # wrk's own request() is called for each request; a load whose requests count once ends when they are used up.
@@ -111,7 +114,8 @@ def paced(host: str, port: int, load: Load, seconds: float, connections: int, ra
 
     ``rate`` 0: no schedule, each connection asks again when it is answered.
     """
-    return asyncio.run(_paced(host, port, load, seconds, connections, rate))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_paced(host, port, load, seconds, connections, rate))
 
 
 async def _paced(host: str, port: int, load: Load, seconds: float, connections: int, rate: float) -> Measured:
@@ -155,8 +159,8 @@ class _Connection(asyncio.Protocol):
     """One connection that asks one thing at a time; status 0 when it breaks."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # no isinstance: uvloop's transports are not asyncio's
+        self._transport = cast(asyncio.Transport, transport)
         self._data = b""
         self._answer: asyncio.Future[int] | None = None
 

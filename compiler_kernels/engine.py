@@ -349,6 +349,23 @@ class Engine:
         """One inference from the input buffers into the output buffers: no check, no guard, no copy."""
         self._infer()
 
+    def device_times(self, runs: int) -> list[float]:
+        """Microseconds of the kernels alone by the GPU's own clock, on what lies in its memory, ``runs`` times.
+
+        ``UsageError`` for an engine that computes on the processor, ``UnsupportedError`` when the GPU fails.
+        """
+        if not self._raw.device:
+            raise UsageError(f"{self.path}: computes on the processor; measure it with --bench")
+        found = [float(self._raw.device[0].time()) for _ in range(runs)]
+        if min(found, default=0.0) < 0:
+            raise UnsupportedError(f"{self.path}: the GPU failed during a measurement; look at nvidia-smi")
+        return found
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory the engine holds on its GPU; 0 where the processor computes."""
+        return int(self._raw.device[0].memory_bytes) if self._raw.device else 0
+
     @property
     def refusal(self) -> str:
         """Why the last inference is worth nothing (a run-time shape the engine is not compiled for), or nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -57,15 +57,21 @@ def asn1crypto_licence() -> bytes:
     raise UsageError("the installed asn1crypto has no licence text; install it from its wheel")
 
 
-def bundle(folder: Path) -> bytes:
-    """The release in ``folder`` as one zip whose entries lie in a folder of the release's name.
+def bundle(release: Path, without: Collection[str] = ()) -> bytes:
+    """The release in a folder, or in a bundle, as one zip whose entries lie in a folder of the release's name.
 
-    Raises ``UsageError`` when the folder holds a link, a special file or a name a release never has.
+    ``without``: names that are left out. Raises ``UsageError`` when the release holds a link, a special file or a name
+    a release never has.
     """
-    listing = list_release(folder)
+    listing = list_release(release)
     if listing.faults or not listing.digests:
-        raise UsageError(f"{folder}: {listing.faults[0] if listing.faults else 'is empty'}; give a release folder")
-    name = folder.resolve().name
-    files = {f"{name}/{item}": (folder / item).read_bytes() for item in listing.digests}
+        raise UsageError(f"{release}: {listing.faults[0] if listing.faults else 'is empty'}; give a release folder")
+    kept = [item for item in listing.digests if item not in without]
+    if listing.archive is None:
+        name = release.resolve().name
+        files = {f"{name}/{item}": (release / item).read_bytes() for item in kept}
+    else:
+        with zipfile.ZipFile(listing.archive) as package:
+            files = {listing.prefix + item: package.read(listing.prefix + item) for item in kept}
     runs = frozenset(item for item in files if item.endswith((".bin", ".sh", ".pyz")))
     return zip_bytes(files, runs)

@@ -12,6 +12,7 @@ from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
 from fhir_registry.mapping.facts import ReleaseFacts
 from fhir_registry.mapping.names import stable_id
+from fhir_registry.mapping.reading import properties, status_of
 from fhir_registry.mapping.resources import RETIRED, model_id, provenance, resources_of
 from fhir_registry.search.extract import index_rows
 from fhir_registry.store.base import Store, Write, Written
@@ -36,7 +37,7 @@ def register(store: Store, facts: ReleaseFacts) -> Registered:
     """
     stored = store.read("DeviceDefinition", model_id(facts))
     current: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
-    if _status_of(current) == RETIRED:
+    if status_of(current) == RETIRED:
         raise UsageError(
             f"{facts.statement.model_version} was withdrawn from this registry; release a new version and register that"
         )
@@ -64,7 +65,7 @@ def withdraw(store: Store, model: str, reason: str) -> Registered:
     stamp = datetime.now(UTC).strftime("%Y-%m-%d")
     said = {"type": names.coded(names.PROPERTY, "withdrawn"), "valueString": f"{stamp}: {reason}"}
     changed = _with_status(resource, RETIRED)
-    if _status_of(resource) != RETIRED:
+    if status_of(resource) != RETIRED:
         changed["property"] = [*changed.get("property", ()), said]
     writes = [_put(changed)]
     for identifier in parts:
@@ -90,7 +91,7 @@ def models(store: Store) -> list[dict[str, str]]:
             resource = read_json(item.body)
             assert isinstance(resource, dict)
             model = next(i["value"] for i in resource["identifier"] if i["system"] == names.MODEL_VERSION)
-            found.append({"id": item.id, "model": model, "status": _status_of(resource), "updated": item.updated})
+            found.append({"id": item.id, "model": model, "status": status_of(resource), "updated": item.updated})
         cursor = page.following
         if not cursor:
             return found
@@ -132,8 +133,7 @@ def _target(store: Store, engine: str) -> str:
     """The target of the engine ``engine``; empty where it is gone."""
     stored = store.read("DeviceDefinition", engine)
     body: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
-    said = [p for p in body.get("property", ()) if any(c.get("code") == "target" for c in p["type"].get("coding", ()))]
-    return str(said[0].get("valueString", "")) if said else ""
+    return next(iter(properties(body, "target")), "")
 
 
 def _provenance_targets(store: Store, identifier: str) -> list[str]:
@@ -173,11 +173,6 @@ def _find(store: Store, model: str) -> Any:
     return found
 
 
-def _status_of(resource: Any) -> str:
-    listed = resource.get("modifierExtension", ()) if isinstance(resource, dict) else ()
-    return next((str(e.get("valueCode", "")) for e in listed if e.get("url") == names.STATUS), "")
-
-
 def _with_status(resource: dict[str, Any], status: str) -> dict[str, Any]:
     others = [e for e in resource.get("modifierExtension", ()) if e.get("url") != names.STATUS]
     meta = {k: v for k, v in resource.get("meta", {}).items() if k not in ("versionId", "lastUpdated")}
@@ -187,7 +182,10 @@ def _with_status(resource: dict[str, Any], status: str) -> dict[str, Any]:
 def _put(resource: dict[str, Any]) -> Write:
     wrong = [i for i in validate(resource) if i.severity == "error"]
     if wrong:
-        raise AssertionError(f"{resource['resourceType']} is not valid at {wrong[0].expression}: {wrong[0].text}")
+        raise UsageError(
+            f"this cannot be registered: {resource['resourceType']} would not be valid at {wrong[0].expression}: "
+            f"{wrong[0].text}"
+        )
     return Write("PUT", resource["resourceType"], resource["id"], resource, tuple(index_rows(resource)))
 
 

@@ -68,15 +68,15 @@ def main() -> int:
     return 1 if alarms else 0
 
 
-def fetch(cache: Path) -> Path:
-    """The folder of the unpacked package."""
-    folder = cache / f"{PACKAGE}-{VERSION}"
+def fetch(cache: Path, package: str = PACKAGE) -> Path:
+    """The folder of the unpacked package, fetched once."""
+    folder = cache / f"{package}-{VERSION}"
     if not (folder / "package").is_dir():
         if shutil.which("npm") is None:
             raise FileNotFoundError("npm is not on the PATH")
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"], cwd=folder, check=True)
-        with tarfile.open(folder / f"{PACKAGE}-{VERSION}.tgz") as archive:
+        subprocess.run(["npm", "pack", "--silent", f"{package}@{VERSION}"], cwd=folder, check=True)
+        with tarfile.open(folder / f"{package}-{VERSION}.tgz") as archive:
             archive.extractall(folder, filter="data")
     return folder / "package"
 

@@ -1,6 +1,7 @@
 """Choose the arithmetic of every convolution before the freeze: direct, or a Winograd form (docs/arithmetic.md, 3.6).
 
-The choice looks at the graph and the policy only, never at a target, so that one frozen graph serves all of them.
+The choice looks at the graph and the policy only, never at a target, so that one frozen graph serves all of them, and
+never at the size of the batch, so that a row has the same bits in every batch.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ def _tiles(out: tuple[int, ...]) -> int:
 
 
 def cost(op: Op, types: Mapping[str, TensorType], name: str) -> float:
-    """Estimated work in multiply-adds: products, transforms with their memory traffic, and reading the weights."""
-    w, out = types[op.operands[1]].dims, op.out.dims
-    total = float(products(op, types, name))
+    """Estimated work of one image in multiply-adds: products, transforms with their memory traffic, and reading the
+    weights. The other images of a batch do not count: they would make a row's bits depend on how many there are."""
+    w, out = types[op.operands[1]].dims, (1, *op.out.dims[1:])
+    total = products(op, types, name) / max(1, op.out.dims[0])
     if name == DIRECT:
         return total + WEIGHT * prod(w)
     form = WINOGRAD[name]

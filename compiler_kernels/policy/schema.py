@@ -22,6 +22,7 @@ from compiler_kernels.policy.dataset import Dataset
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.recertification import Recertification
+from compiler_kernels.policy.registry import RegistryStatements
 from compiler_kernels.policy.release import Release
 from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
@@ -73,6 +74,9 @@ class Policy(Section):
     sbom: Sbom | None = Field(default=None, description="Statements in and gates over the bill of materials.")
     audit: Audit | None = Field(default=None, description="What the audit log must record.")
     clauses: Clauses | None = Field(default=None, description="Clauses that a release must answer.")
+    registry: RegistryStatements | None = Field(
+        default=None, description="What the manufacturer states of the device, for the registry to show."
+    )
     reproducibility: Reproducibility | None = Field(
         default=None, description="Rebuilds and compilers that must agree before an engine counts as reproducible."
     )

@@ -58,6 +58,7 @@ def _ready(base: str, private: bool) -> None:
 def register(release: Path, place: Place, trust_root: Path | None, as_json: bool) -> None:
     """Verify a release and store what the registry says of it."""
     from fhir_registry import pipeline
+    from fhir_registry.mapping.device import device_id
     from fhir_registry.mapping.facts import read_facts
 
     facts = read_facts(release, trust_root)
@@ -70,12 +71,21 @@ def register(release: Path, place: Place, trust_root: Path | None, as_json: bool
     _recorded("registration", fields)
     if done.changed:
         _shown_in_dagster(facts, done)
-    said: dict[str, Json] = {"id": done.id, "version": done.version, "changed": done.changed, **fields}
+    device = device_id(facts, facts.deployed) if facts.deployed is not None else None
+    said: dict[str, Json] = {
+        "id": done.id,
+        "version": done.version,
+        "changed": done.changed,
+        **({"device": device} if device else {}),
+        **fields,
+    }
     if as_json:
         print_json(said)
         return
     state = f"{done.changed} resources written" if done.changed else "registered before, nothing changed"
     print(f"DeviceDefinition/{done.id} version {done.version}: {facts.statement.model_version}, {state}")
+    if device:
+        print(f"Device/{device}: deployed on this machine, as its statement says")
 
 
 def _shown_in_dagster(facts: ReleaseFacts, done: Registered) -> None:

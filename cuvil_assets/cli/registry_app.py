@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from compiler_kernels.errors import UsageError
 from cuvil_assets.cli.options import Json, TrustRoot
 from cuvil_assets.cli.registry_place import Place
+
+# Of the extra `registry`; what only makes it faster is not needed.
+_PACKAGES: Final = ("alembic", "fhirpathpy", "jinja2", "sqlalchemy", "uvicorn")
 
 Data = Annotated[
     Path | None,
@@ -30,6 +34,7 @@ Database = Annotated[
 def add_registry(app: typer.Typer) -> None:
     """Add ``cuvil registry`` to ``app``."""
     registry_app = typer.Typer(help="The FHIR registry of models.", no_args_is_help=True, rich_markup_mode=None)
+    registry_app.callback()(_installed)
     registry_app.command("serve")(serve)
     registry_app.command("register")(register)
     registry_app.command("withdraw")(withdraw)
@@ -37,6 +42,13 @@ def add_registry(app: typer.Typer) -> None:
     registry_app.command("audit")(check_audit)
     registry_app.command("migrate")(migrate)
     app.add_typer(registry_app, name="registry")
+
+
+def _installed() -> None:
+    """The FHIR registry of models."""
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise UsageError(f"the registry needs {', '.join(missing)}: run pip install 'cuvil[registry]'")
 
 
 def serve(
@@ -66,7 +78,7 @@ def serve(
     ] = 100.0,
     at_once: Annotated[int, typer.Option(metavar="N", min=1, help="Requests being answered at once.")] = 256,
 ) -> None:
-    """Serve the registry as FHIR R5 until interrupted."""
+    """Serve the registry, as FHIR R5 and as pages for people, until interrupted."""
     from cuvil_assets.cli import registry as command
     from fhir_registry.server.serve import Serving
     from fhir_registry.server.tls import TlsFiles

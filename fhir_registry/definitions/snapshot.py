@@ -2,8 +2,9 @@
 
 A snapshot says everything about every element, so that a reader needs no other definition. Here it is made of the
 published elements of the base: a differential element changes the one of the same id; one that the base does not list
-is unfolded from its type, or copied for a slice from the element that is sliced. Constraints and conditions add up, all
-else replaces what the base says. Mappings are not carried over.
+is unfolded from its type, or copied for a slice from the element that is sliced. ``valueQuantity`` is short for the
+slice ``value[x]:valueQuantity``, and where it is required, for the only type. Constraints and conditions add up, all
+else replaces what the base says. Mappings are not carried over. `scripts/r5_profiles.py` compares with HL7's snapshots.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def snapshot(definition: dict[str, Any], lookup: Lookup) -> list[Element]:
         raise SnapshotError(f"{definition['url']}: its base {definition['baseDefinition']} is not known")
     root = definition["type"].rsplit("/", 1)[-1]
     found = [_moved(item, base[0]["id"], root) for item in base]
+    short: dict[str, str] = {}
     for change in definition["differential"]["element"]:
-        _apply(found, change, lookup, definition)
+        _apply(found, _written_out(found, change, short), lookup, definition)
     for item in found:
         item.setdefault("base", {"path": item["path"], "min": item["min"], "max": item["max"]})
     return found
@@ -55,6 +57,35 @@ def _apply(found: list[Element], change: Element, lookup: Lookup, definition: di
             target[name] = [*target.get(name, ()), *(copy.deepcopy(v) for v in value if v not in target.get(name, ()))]
         elif name not in ("id", "path"):
             target[name] = copy.deepcopy(value)
+
+
+def _written_out(found: list[Element], change: Element, short: dict[str, str]) -> Element:
+    """``change`` with the id of the slice that ``valueQuantity`` is short for; ``short``: those met before."""
+    wanted = change["id"]
+    for begin, full in short.items():
+        if wanted.startswith(f"{begin}."):
+            return {**change, "id": full + wanted[len(begin) :]}
+    parent, _, name = wanted.rpartition(".")
+    if _find(found, wanted) is not None or not name.isalnum():
+        return change
+    for item in found:
+        above, _, choice = item["id"].rpartition(".")
+        if above != parent or not choice.endswith("[x]") or not name.startswith(choice[:-3]):
+            continue
+        code = name[len(choice) - 3 :]
+        kinds = [kind for kind in item["type"] if kind["code"][0].upper() + kind["code"][1:] == code]
+        if kinds:
+            short[wanted] = f"{item['id']}:{name}"
+            only = change.get("min", 0) > 0
+            item["slicing"] = {
+                "discriminator": [{"type": "type", "path": "$this"}],
+                "ordered": False,
+                "rules": "closed" if only else "open",
+            }
+            if only:
+                item["min"], item["type"] = 1, kinds
+            return {"type": kinds, **change, "id": short[wanted]}
+    return change
 
 
 def _make(found: list[Element], wanted: str, lookup: Lookup, url: str) -> int:

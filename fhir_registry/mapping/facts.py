@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from evidence.bundle import bundle
 from evidence.verifier.certificate import read_certificate
+from evidence.verifier.deployment import DEPLOYMENT_SUFFIX, Deployment, read_deployment
 from evidence.verifier.digests import digest_bytes
 from evidence.verifier.dsse import Envelope, read_envelope
 from evidence.verifier.errors import UsageError
-from evidence.verifier.listing import list_release
+from evidence.verifier.listing import Listing, list_release
 from evidence.verifier.release import verify_release
 from evidence.verifier.release_statement import RELEASE_SUFFIX, ReleaseStatement, read_release_statement
 from evidence.verifier.signers import read_material
 from evidence.verifier.signing import key_id
 from evidence.verifier.statement import Statement, read_statement
 from evidence.verifier.trust import TrustRoot, default_trust_root, load_trust_root
+
+_FORMAT: Final = re.compile(r"(.+) ([a-z0-9]+)\[([^\[\]]*)\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,19 @@ class Signed:
 
 
 @dataclass(frozen=True)
+class Deployed:
+    """The deployment statement found beside a release: file name, bytes and what they say."""
+
+    name: str
+    data: bytes
+    statement: Deployment
+
+
+@dataclass(frozen=True)
 class ReleaseFacts:
-    """A verified release. ``zip``: the whole of it as a bundle, for whoever wants to verify it again; ``documents``:
-    what people read, by name; ``digest``: SHA3-512 of the release statement's file."""
+    """A verified release. ``zip``: the whole of it as a bundle, for whoever wants to verify it again, without the
+    deployment, which is one machine's; ``documents``: what people read, by name; ``digest``: SHA3-512 of the release
+    statement's file; ``deployed``: on which machine, where the release lies on one."""
 
     statement: ReleaseStatement
     build: Statement
@@ -56,6 +70,7 @@ class ReleaseFacts:
     zip: bytes
     documents: Mapping[str, bytes]
     digest: str
+    deployed: Deployed | None = None
 
 
 def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
@@ -86,6 +101,7 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
     inputs, outputs = _tensors(json.loads(listing.read(sbom.file)))
     wanted = [name, statement.proof.file, statement.policy.file, *(part.file for part in statement.parts.values())]
     wanted += [n for n in ("proof.html",) if n in listing.digests]
+    deployed = _deployed(listing, name.removesuffix(RELEASE_SUFFIX) + DEPLOYMENT_SUFFIX)
     return ReleaseFacts(
         statement,
         build,
@@ -93,10 +109,25 @@ def read_facts(release: Path, trust_root: Path | None = None) -> ReleaseFacts:
         inputs,
         outputs,
         _signatures(envelope, load_trust_root(trust_root or default_trust_root())),
-        place.read_bytes() if place.is_file() else bundle(place),
+        place.read_bytes()
+        if place.is_file() and deployed is None
+        else bundle(place, [deployed.name] if deployed else []),
         {n: listing.read(n) for n in dict.fromkeys(wanted)},
         digest_bytes(data).sha3_512,
+        deployed,
     )
+
+
+def _own_names(deployed: Deployed | None) -> tuple[str, ...]:
+    return () if deployed is None else (deployed.name,)
+
+
+def _deployed(listing: Listing, name: str) -> Deployed | None:
+    """The deployment statement, which ``verify_release`` has checked with everything else."""
+    if name not in listing.digests:
+        return None
+    data = listing.read(name)
+    return Deployed(name, data, read_deployment(read_envelope(data).payload))
 
 
 def _signatures(envelope: Envelope, root: TrustRoot) -> tuple[Signed, ...]:
@@ -125,13 +156,11 @@ def _tensors(bill: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ..
 
 
 def _tensor(item: dict[str, str]) -> Tensor:
-    """``image float32[1, 1, 28, 28]`` as the bill writes it."""
-    name, _, kind = item["format"].rpartition(" ") if "[" not in item["format"] else _split(item["format"])
-    dtype, bracket, shape = kind.partition("[")
-    return Tensor(name, f"tensor({dtype}){bracket}{shape.replace(' ', '')}")
-
-
-def _split(text: str) -> tuple[str, str, str]:
-    head, bracket, shape = text.partition("[")
-    name, _, dtype = head.rpartition(" ")
-    return name, " ", f"{dtype}{bracket}{shape}"
+    """``image float32[1, 1, 28, 28]`` as the bill writes it; a name may hold anything."""
+    match = _FORMAT.fullmatch(item["format"])
+    if match is None:
+        raise UsageError(
+            f"the bill of materials has the tensor {item['format'][:80]!r}; make it again with `cuvil sbom`"
+        )
+    name, dtype, shape = match.groups()
+    return Tensor(name, f"tensor({dtype})[{shape.replace(' ', '')}]")

@@ -7,11 +7,14 @@ compiled for. FHIR has no resource for models; "ModelResource" is a profile and 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any, Final
 
+from evidence.verifier.deployment import DEPLOYMENT_SUFFIX
 from evidence.verifier.digests import digest_bytes
 from fhir_registry.mapping import names
-from fhir_registry.mapping.facts import ReleaseFacts
+from fhir_registry.mapping.device import device_id, device_of, manufacturer_of
+from fhir_registry.mapping.facts import ReleaseFacts, Signed
 from fhir_registry.mapping.names import coded, stable_id
 
 ACTIVE: Final = "active"
@@ -39,6 +42,8 @@ _TITLES: Final = {
     "dataset": "Data sets",
     "page": "Proof as a page",
     "bundle": "The whole release",
+    "decisions": "Decisions on the test set",
+    "deployment": "Deployment statement",
 }
 
 
@@ -53,7 +58,11 @@ def engine_id(facts: ReleaseFacts) -> str:
 def resources_of(facts: ReleaseFacts, status: str = ACTIVE) -> list[dict[str, Any]]:
     """Everything but the Provenance, which names a version of the model that exists only once these are stored."""
     organisation = _organisation(facts)
-    documents = [item for name, data in _files(facts).items() for item in _document(facts, name, data)]
+    documents = [item for name, data in _files(facts).items() for item in _document(facts, name, data, facts.digest)]
+    if facts.deployed is not None:
+        deployed = facts.deployed
+        documents += _document(facts, deployed.name, deployed.data, device_id(facts, deployed))
+        documents.append(device_of(facts, deployed, engine_id(facts)))
     return [*([organisation] if organisation else []), *documents, _engine(facts, status), _model(facts, status)]
 
 
@@ -70,10 +79,7 @@ def provenance(facts: ReleaseFacts, model_version: int, recorded: str) -> dict[s
         ],
         "recorded": recorded,
         "activity": coded("http://terminology.hl7.org/CodeSystem/v3-DocumentCompletion", "LA", "legally authenticated"),
-        "agent": [
-            {"who": {"display": item.person or f"key {item.key_id[:16]}", "identifier": {"value": item.key_id}}}
-            for item in facts.signatures
-        ],
+        "agent": [{"who": _signer(item)} for item in facts.signatures],
         "entity": [
             {"role": "source", "what": {"reference": f"DocumentReference/{identifier}"}} for identifier in documents
         ],
@@ -81,12 +87,20 @@ def provenance(facts: ReleaseFacts, model_version: int, recorded: str) -> dict[s
             {
                 "type": [_SIGNATURE],
                 "when": recorded,
-                "who": {"display": item.person or f"key {item.key_id[:16]}", "identifier": {"value": item.key_id}},
+                "who": _signer(item),
                 "sigFormat": f"application/vnd.cuvil.{item.algorithm or 'signature'}",
                 "data": item.value,
             }
             for item in facts.signatures
         ],
+    }
+
+
+def _signer(item: Signed) -> dict[str, Any]:
+    """Whose key it is, as far as that is known: keys identify signers here, not people."""
+    return {
+        "identifier": {"system": names.KEY, "value": item.key_id},
+        "display": item.person or f"key {item.key_id[:16]}",
     }
 
 
@@ -100,18 +114,20 @@ def _kind(facts: ReleaseFacts, name: str) -> str:
     by_file |= {facts.statement.proof.file: "proof", facts.statement.policy.file: "policy", "proof.html": "page"}
     if name in by_file:
         return by_file[name]
+    if name.endswith(DEPLOYMENT_SUFFIX):
+        return "deployment"
     return "bundle" if name.endswith(".zip") else "release"
 
 
 def _organisation(facts: ReleaseFacts) -> dict[str, Any] | None:
-    name = str((facts.policy.get("sbom") or {}).get("manufacturer", ""))
+    name = manufacturer_of(facts)
     return (
         {"resourceType": "Organization", "id": stable_id("org", name), "active": True, "name": name} if name else None
     )
 
 
-def _document(facts: ReleaseFacts, name: str, data: bytes) -> list[dict[str, Any]]:
-    """The bytes as a Binary, and the DocumentReference that says what they are."""
+def _document(facts: ReleaseFacts, name: str, data: bytes, owner: str) -> list[dict[str, Any]]:
+    """The bytes as a Binary, and the DocumentReference that says what they are; ``owner``: whose file ``name`` is."""
     digests, kind = digest_bytes(data), _kind(facts, name)
     content_type = next((form for end, form in _FORMATS.items() if name.endswith(end)), "application/octet-stream")
     binary = {
@@ -122,7 +138,7 @@ def _document(facts: ReleaseFacts, name: str, data: bytes) -> list[dict[str, Any
     }
     reference = {
         "resourceType": "DocumentReference",
-        "id": stable_id("doc", facts.digest, name),
+        "id": stable_id("doc", owner, name),
         "meta": {"profile": [names.DOCUMENT_PROFILE]},
         "identifier": [
             {"system": names.SHA3_512, "value": digests.sha3_512},
@@ -174,6 +190,42 @@ def _owner(facts: ReleaseFacts) -> dict[str, Any]:
     return {"manufacturer": reference, "owner": reference}
 
 
+def _stated(section: Mapping[str, Any]) -> dict[str, Any]:
+    """What the manufacturer states in the policy's section ``registry``; what it does not state is left out."""
+    numbers = [
+        {
+            "type": item["type"],
+            "deviceIdentifier": item["number"],
+            "issuer": item["issuer"],
+            "jurisdiction": item["jurisdiction"],
+        }
+        for item in section.get("regulatory_identifiers", ())
+    ]
+    classes = [
+        {
+            "type": {
+                **({"coding": [{"system": c["system"], "code": c["code"]}]} if "code" in c else {}),
+                "text": c["text"],
+            }
+        }
+        for c in section.get("classification", ())
+    ]
+    standards = [
+        {
+            **({"category": {"text": item["category"]}} if "category" in item else {}),
+            "specification": {"text": item["specification"]},
+            **({"version": list(item["versions"])} if item.get("versions") else {}),
+        }
+        for item in section.get("conforms_to", ())
+    ]
+    found = {"regulatoryIdentifier": numbers, "classification": classes, "conformsTo": standards}
+    return {name: listed for name, listed in found.items() if listed}
+
+
+def _coding(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"system": item["system"], "code": item["code"]}
+
+
 def _model(facts: ReleaseFacts, status: str) -> dict[str, Any]:
     policy, statement = facts.policy, facts.statement
     purpose = str(policy["model"].get("purpose", "")).strip()
@@ -193,6 +245,7 @@ def _model(facts: ReleaseFacts, status: str) -> dict[str, Any]:
         "deviceName": [{"name": statement.model, "type": "registered-name"}],
         "modelNumber": number,
         **({"description": purpose} if purpose else {}),
+        **_stated(policy.get("registry") or {}),
         "version": _versions(facts),
         "property": [
             *(_property("inputProfile", f"{item.name}: {item.profile}") for item in facts.inputs),

@@ -15,9 +15,9 @@ from evidence.verifier.canonical import MalformedError
 from evidence.verifier.chain import check_links, read_chain
 from evidence.verifier.dsse import read_envelope
 from evidence.verifier.errors import VerifierError
-from evidence.verifier.release_statement import ReleaseStatement, read_release_statement
+from evidence.verifier.release_statement import RELEASE_SUFFIX, ReleaseStatement, read_release_statement
 from evidence.verifier.statement import Statement, read_statement
-from fhir_registry.pages.fields import objects, table, text
+from fhir_registry.fields import objects, table, text
 
 HOLDS, BROKEN, UNKNOWN = "holds", "broken", "unknown"
 
@@ -84,7 +84,12 @@ def read_release(
     version, body, identifiers = stored
     registered = digest in identifiers and (build is None or set(build.sources.values()) & identifiers)
     steps += (
-        Step("release", statement.engine, digest, HOLDS if proof is not None and not fault else UNKNOWN),
+        Step(
+            "release",
+            f"{statement.engine.removesuffix('.bin')}{RELEASE_SUFFIX}",
+            digest,
+            HOLDS if proof is not None and not fault else UNKNOWN,
+        ),
         Step("registration", version, hashlib.sha3_512(body).hexdigest(), HOLDS if registered else BROKEN),
     )
     if not registered and not fault:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from fhir_registry.fields import objects, text
 from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
-from fhir_registry.pages.fields import objects, text
-from fhir_registry.pages.model_view import Engine, Summary, engine_of, is_model, status_of, summary_of
+from fhir_registry.mapping.reading import status_of
+from fhir_registry.pages.model_view import Engine, Summary, engine_of, is_model, summary_of
 from fhir_registry.search.query import SearchError, read_query
 from fhir_registry.store.base import Store
 
@@ -19,17 +20,21 @@ PAGE: Final = 20
 FIELDS: Final = ("q", "purpose", "input", "status", "manufacturer", "identifier")
 STATUSES: Final = ("active", "retired")
 LONGEST: Final = 300
+_BETWEEN: Final = re.compile(r"(?<=[0-9?])(?: ?[x×*] ?|, )(?=[0-9?])")
 _DIGEST: Final = re.compile(r"(?:sha-?256[:=]|sha3[-_]?512[:=])?([0-9a-f]{64}|[0-9a-f]{128})")
 
 
 @dataclass(frozen=True)
 class Found:
-    """A page of results. ``following``: the query of the next page; ``fault``: why there are none."""
+    """A page of results. ``following``: the query of the next page, ``first``: that of the first; ``fault``: why there
+    are none; ``digest``: the one given as identifier, if it is one.
+    """
 
     models: tuple[Summary, ...]
     following: str
     first: str
     fault: str
+    digest: str = ""
 
 
 def form_of(pairs: list[tuple[str, str]]) -> dict[str, str]:
@@ -53,7 +58,7 @@ def find(store: Store, form: Mapping[str, str], cursor: str) -> Found:
         if isinstance(body, dict):
             models.append(summary_of(item, body))
     following = urlencode([*asked.items(), ("cursor", page.following)]) if page.following else ""
-    return Found(tuple(models), following, first, "")
+    return Found(tuple(models), following, first, "", digest_in(asked.get("identifier", "")))
 
 
 def _conditions(asked: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -61,8 +66,9 @@ def _conditions(asked: Mapping[str, str]) -> list[tuple[str, str]]:
     if "purpose" in asked:
         found.append(("model-purpose:contains", _plain(asked["purpose"])))
     if "input" in asked:
-        # As the resource writes a shape: without spaces.
-        found.append(("input-profile:contains", _plain(asked["input"].replace(", ", ","))))
+        # As the resource writes a shape: 1,1,28,28 and neither "1, 1, 28, 28" nor 1x1x28x28.
+        shape = _BETWEEN.sub(",", asked["input"])
+        found.append(("input-profile:contains", _plain(shape)))
     if asked.get("status") in STATUSES:
         found.append(("artifact-status", asked["status"]))
     if "manufacturer" in asked:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fhir_registry.fields import at, codes, concept_text, number, objects, text, values
 from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
+from fhir_registry.mapping.reading import identifier_value, properties, status_of, value_of
 from fhir_registry.pages.evidence_view import ReleaseView, read_release
-from fhir_registry.pages.fields import codes, concept_text, number, objects, text
 from fhir_registry.search.query import read_query
 from fhir_registry.server.operations import document_bytes
 from fhir_registry.store.base import Store, Stored
@@ -72,6 +73,17 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """An engine on one machine. ``installed``: a date and time; ``fingerprint``: of the hardware, SHA3-512."""
+
+    id: str
+    target: str
+    serial: str
+    installed: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class Pair:
     """A label of the resource's own (a system, a kind) and what is written there."""
 
@@ -88,6 +100,10 @@ class Signer:
 
 @dataclass(frozen=True)
 class Model:
+    """``releases``: those the resource names, or all there are where it names none of them; ``earlier``: releases that
+    others have replaced, each with its bundle. ``documents`` and ``signers`` are not those of earlier releases.
+    """
+
     summary: Summary
     identifiers: tuple[Pair, ...]
     versions: tuple[Pair, ...]
@@ -97,9 +113,11 @@ class Model:
     properties: tuple[Pair, ...]
     confidence: tuple[str, ...]
     engines: tuple[Engine, ...]
+    deployments: tuple[Deployment, ...]
     documents: tuple[Document, ...]
     signers: tuple[Signer, ...]
     releases: tuple[ReleaseView, ...]
+    earlier: tuple[tuple[ReleaseView, Document | None], ...]
     manufacturer_id: str
 
     @property
@@ -120,7 +138,11 @@ def read_model(store: Store, identifier: str) -> Model | None:
         for item in _search(store, "DocumentReference", "subject", f"DeviceDefinition/{identifier}")
     ]
     signed = [read_json(i.body) for i in _search(store, "Provenance", "target", f"DeviceDefinition/{identifier}")]
-    releases = tuple(_releases(store, stored, found, [body for _, body in documents]))
+    releases, earlier = _split(_releases(store, stored, found, [body for _, body in documents]), found)
+    shown = [_of_release(_document(item, body), releases) for item, body in documents]
+    replaced = {names.stable_id("doc", r.digest, d.file): r for r in earlier for d in shown}
+    left = {names.stable_id("provenance", release.digest) for release in earlier}
+    engines = tuple(_engines(store, found))
     return Model(
         summary=summary_of(stored, found),
         identifiers=tuple(Pair(text(i, "system"), text(i, "value")) for i in objects(found, "identifier")),
@@ -133,26 +155,32 @@ def read_model(store: Store, identifier: str) -> Model | None:
         standards=tuple(
             Pair(
                 concept_text(i.get("category")),
-                " ".join([concept_text(i.get("specification")), *(str(v) for v in i.get("version", ()) if v)]),
+                " ".join([concept_text(i.get("specification")), *(text(v) for v in values(i, "version"))]),
             )
             for i in objects(found, "conformsTo")
         ),
         properties=tuple(
-            Pair(concept_text(i.get("type")), _value(i))
+            Pair(concept_text(i.get("type")), value_of(i))
             for i in objects(found, "property")
             if not set(codes(i.get("type"))) & set(_OWN_PROPERTIES)
         ),
         confidence=tuple(properties(found, "outputConfidence")),
-        engines=tuple(_engines(store, found)),
-        documents=tuple(_of_release(_document(item, body), releases) for item, body in documents),
-        signers=tuple(_signer(s) for item in signed for s in objects(item, "signature")),
+        engines=engines,
+        deployments=tuple(item for engine in engines for item in _deployments(store, engine)),
+        documents=tuple(item for item in shown if item.id not in replaced),
+        signers=tuple(
+            _signer(s) for item in signed if text(item, "id") not in left for s in objects(item, "signature")
+        ),
         releases=releases,
+        earlier=tuple(
+            (r, next((d for d in shown if d.kind == "bundle" and replaced.get(d.id) is r), None)) for r in earlier
+        ),
         manufacturer_id=_id(text(found, "manufacturer", "reference"), "Organization"),
     )
 
 
 def is_model(resource: dict[str, Any]) -> bool:
-    profiles = resource.get("meta", {}).get("profile", ())
+    profiles = at(resource, "meta", "profile")
     return isinstance(profiles, list) and names.PROFILE in profiles
 
 
@@ -173,32 +201,19 @@ def summary_of(stored: Stored, found: dict[str, Any]) -> Summary:
     )
 
 
-def status_of(found: dict[str, Any]) -> str:
-    marks = objects(found, "modifierExtension")
-    return next((text(e, "valueCode") for e in marks if text(e, "url") == names.STATUS), "")
-
-
-def properties(found: dict[str, Any], code: str) -> list[str]:
-    return [_value(item) for item in objects(found, "property") if code in codes(item.get("type"))]
-
-
-def _value(item: dict[str, Any]) -> str:
-    """The value of a property in whatever type it has, as text."""
-    for name, value in item.items():
-        if name.startswith("value"):
-            if isinstance(value, dict):
-                quantity = " ".join(filter(None, [text(value, "value"), text(value, "unit") or text(value, "code")]))
-                return concept_text(value) or quantity or text(value, "url")
-            return text(item, name)
-    return ""
-
-
 def _pair(item: dict[str, Any], label: Any, *path: str) -> Pair:
     return Pair(concept_text(label), text(item, *path))
 
 
 def _regulatory(found: dict[str, Any]) -> list[Pair]:
-    listed = [Pair(text(i, "type"), f"{text(i, 'deviceIdentifier')}") for i in objects(found, "regulatoryIdentifier")]
+    """Numbers with who gave them and where they hold."""
+    listed = [
+        Pair(
+            ", ".join(filter(None, (text(i, name) for name in ("type", "issuer", "jurisdiction")))),
+            text(i, "deviceIdentifier"),
+        )
+        for i in objects(found, "regulatoryIdentifier")
+    ]
     listed += [Pair(text(i, "issuer"), text(i, "deviceIdentifier")) for i in objects(found, "udiDeviceIdentifier")]
     return listed
 
@@ -230,6 +245,23 @@ def _engines(store: Store, found: dict[str, Any]) -> list[Engine]:
     return engines
 
 
+def _deployments(store: Store, engine: Engine) -> list[Deployment]:
+    listed = []
+    for item in _search(store, "Device", "definition", f"DeviceDefinition/{engine.id}"):
+        body = read_json(item.body)
+        kinds = {code: version for version in objects(body, "version") for code in codes(version.get("type"))}
+        listed.append(
+            Deployment(
+                item.id,
+                engine.target,
+                text(body, "serialNumber"),
+                text(kinds.get("model-version"), "installDate"),
+                text(kinds.get("hardware-fingerprint"), "value"),
+            )
+        )
+    return listed
+
+
 def engine_of(identifier: str, body: dict[str, Any]) -> Engine:
     return Engine(
         identifier,
@@ -239,10 +271,6 @@ def engine_of(identifier: str, body: dict[str, Any]) -> Engine:
         identifier_value(body, names.SHA3_512),
         identifier_value(body, names.SHA_256),
     )
-
-
-def identifier_value(body: Any, system: str) -> str:
-    return next((text(i, "value") for i in objects(body, "identifier") if text(i, "system") == system), "")
 
 
 def _document(stored: Stored, body: Any) -> Document:
@@ -258,6 +286,15 @@ def _document(stored: Stored, body: Any) -> Document:
         identifier_value(body, names.SHA_256),
         address if _id(address, "Binary") else "",
     )
+
+
+def _split(
+    releases: list[ReleaseView], found: dict[str, Any]
+) -> tuple[tuple[ReleaseView, ...], tuple[ReleaseView, ...]]:
+    """The releases the resource names, and the others: what an earlier registration left."""
+    named = {text(i, "value") for i in objects(found, "identifier") if text(i, "system") == names.RELEASE}
+    current = tuple(release for release in releases if release.digest in named)
+    return (current, tuple(r for r in releases if r.digest not in named)) if current else (tuple(releases), ())
 
 
 def _of_release(document: Document, releases: Iterable[ReleaseView]) -> Document:

@@ -13,10 +13,11 @@ from urllib.parse import urlencode, urlsplit
 
 from evidence.verifier.report import VerifyReport
 from fhir_registry.json_text import read_json
+from fhir_registry.mapping.reading import properties, status_of
 from fhir_registry.pages import finder
 from fhir_registry.pages.chain_picture import NARROW, WIDE, picture
 from fhir_registry.pages.language import LANGUAGES, chosen
-from fhir_registry.pages.model_view import Model, properties, read_model, status_of
+from fhir_registry.pages.model_view import Model, read_model
 from fhir_registry.pages.render import render, static_file
 from fhir_registry.server.http import HttpError, Request, Response
 from fhir_registry.server.operations import checked_releases

@@ -6,6 +6,7 @@ import base64
 import binascii
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -42,6 +43,9 @@ _RESULT: Final = (
     "_format",
     "_pretty",
 )
+
+
+_LONG: Final = (":contains", ":missing", ":not", "_sort", "_total", "_summary", "_revinclude")
 
 
 class SearchError(ValueError):
@@ -134,6 +138,11 @@ def read_query(kind: str, pairs: Sequence[tuple[str, str]], *, lenient: bool = F
     )
 
 
+def may_be_long(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether a search with these parameters may have to look at every resource, and not only at an index."""
+    return any(mark in name for name, _ in pairs for mark in _LONG)
+
+
 class UnknownParameterError(SearchError):
     """A parameter this type has not."""
 
@@ -192,7 +201,9 @@ def _value(parameter: SearchParameter, modifier: str, target: str, text: str) ->
         parts = _split(text, "|")
         if len(parts) > 2:
             raise SearchError(f"{name} is [system|]code, not {text[:60]!r}")
-        return Value(parts[-1], parts[0] if len(parts) == 2 else None)
+        return Value(_unescaped(parts[-1]), _unescaped(parts[0]) if len(parts) == 2 else None)
+    if kind not in ("number", "quantity"):
+        text = _unescaped(text)
     if kind == "string":
         folded = text if modifier == "exact" else fold(text)
         if not folded:
@@ -213,7 +224,7 @@ def _value(parameter: SearchParameter, modifier: str, target: str, text: str) ->
             exact = Decimal("NaN")
         if not exact.is_finite() or abs(exact) > Decimal("1e300"):
             raise SearchError(f"{name} is a number, not {rest[:40]!r}")
-        return Value(unit[-1] if unit else "", prefix=prefix, number=float(exact))
+        return Value(_unescaped(unit[-1]) if unit else "", prefix=prefix, number=float(exact))
     if kind == "reference" and modifier != "identifier":
         return Value(f"{target}/{text}" if target and "/" not in text else text)
     if kind == "reference":
@@ -226,12 +237,13 @@ def _prefix(text: str) -> tuple[str, str]:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """Parts between marks that no backslash escapes; other escapes stay for the level that splits them."""
+    """Parts between marks that no backslash escapes; escapes stay, for what splits them further."""
+    if "\\" not in text:
+        return text.split(mark)
     parts, current, at = [], "", 0
     while at < len(text):
         if text[at] == "\\" and at + 1 < len(text):
-            following = text[at + 1]
-            current += following if following in (mark, "\\") or mark == "|" else text[at : at + 2]
+            current += text[at : at + 2]
             at += 2
             continue
         if text[at] == mark:
@@ -241,6 +253,11 @@ def _split(text: str, mark: str) -> list[str]:
             current += text[at]
         at += 1
     return [*parts, current]
+
+
+def _unescaped(text: str) -> str:
+    """A value as it is meant (search.html, escaping search parameters)."""
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL) if "\\" in text else text
 
 
 def _count(text: str | None) -> int:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 from fhir_registry.json_text import write_json
 from fhir_registry.pages.site import Pages
 from fhir_registry.search.parameters import SERVED
+from fhir_registry.search.query import may_be_long
 from fhir_registry.server.capability import capability_statement
 from fhir_registry.server.http import (
     HttpError,
@@ -76,9 +77,10 @@ class FhirApp:
         if self.record is not None:
             try:
                 await self.record(request, response)
-            except Exception:
+            except Exception as error:
                 # An access that cannot be recorded does not happen.
-                LOG.exception("the audit trail cannot be written")
+                known = isinstance(error, StoreUnavailableError)
+                LOG.error("the audit trail cannot be written: %s", error, exc_info=not known)
                 response = HttpError(
                     503, "transient", "the audit trail cannot be written; try again later", RETRY
                 ).response()
@@ -100,7 +102,7 @@ class FhirApp:
             if self.admit is not None:
                 request = await self.admit(request)
             if for_people:
-                return await asyncio.to_thread(self.pages.answer, request)
+                return await self.service.ask(self.pages.answer, request, long=True)
             check_accept(request)
             if request.method in _WITH_BODY:
                 request = replace(request, body=await read_body(receive, headers))
@@ -134,7 +136,7 @@ class FhirApp:
             case ("POST", []):
                 return await process(self.service, request)
             case ("GET", ["_history"]):
-                return await self.service.ask(self.service.history, request, "", "")
+                return await self.service.ask(self.service.history, request, "", "", long=True)
             case ("POST", ["$validate"]):
                 return await self._validate(request, "", "")
         if not parts:
@@ -148,9 +150,10 @@ class FhirApp:
         service = self.service
         match (method, rest):
             case ("GET", []):
-                return await service.ask(service.search, request, kind, request.pairs)
+                return await service.ask(service.search, request, kind, request.pairs, long=may_be_long(request.pairs))
             case ("POST", ["_search"]):
-                return await service.ask(service.search, request, kind, [*request.pairs, *_form(request)])
+                pairs = [*request.pairs, *_form(request)]
+                return await service.ask(service.search, request, kind, pairs, long=may_be_long(pairs))
             case ("POST", []):
                 return await service.create(request, kind)
             case ("PUT", []):
@@ -160,11 +163,11 @@ class FhirApp:
             case ("GET" | "POST", [identifier, "$validate"]):
                 return await self._validate(request, kind, identifier)
             case ("GET", ["_history"]):
-                return await service.ask(service.history, request, kind, "")
+                return await service.ask(service.history, request, kind, "", long=True)
             case ("GET" | "POST", [identifier, "$model-resource"]) if kind == "DeviceDefinition":
                 return await service.ask(model_resource, service.store, request, identifier)
             case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
-                return await asyncio.to_thread(verify, service.store, identifier, self.trust_root)
+                return await service.ask(verify, service.store, identifier, self.trust_root, long=True)
             case ("GET", [identifier]):
                 return await service.ask(service.read, request, kind, identifier)
             case ("PUT", [identifier]):

@@ -10,8 +10,10 @@ from typing import Any
 from evidence.verifier.errors import VerifierError
 from evidence.verifier.release import verify_release
 from evidence.verifier.report import OK, VerifyReport
+from fhir_registry.fields import objects, text
 from fhir_registry.json_text import read_json, write_json
 from fhir_registry.mapping import names
+from fhir_registry.mapping.reading import properties, status_of
 from fhir_registry.search.query import read_query
 from fhir_registry.server.http import HttpError, Request, Response, outcome_response
 from fhir_registry.store.base import Store, Stored
@@ -25,20 +27,20 @@ def model_resource(store: Store, request: Request, identifier: str) -> Response:
         "id": stored.id,
         "versionId": str(stored.version),
         "lastUpdated": stored.updated,
-        "status": _extension(found),
-        "name": found["deviceName"][0]["name"],
-        "version": found.get("modelNumber", ""),
-        "modelPurpose": found.get("guideline", {}).get("intendedUse", ""),
-        "inputProfile": _properties(found, "inputProfile"),
-        "outputProfile": _properties(found, "outputProfile"),
-        "outputConfidence": next(iter(_properties(found, "outputConfidence")), None),
-        "arithmetic": next(iter(_properties(found, "arithmetic")), ""),
-        "equivalence": next(iter(_properties(found, "equivalence")), ""),
-        "manufacturer": found.get("manufacturer", {}).get("display", ""),
-        "identifier": [f"{item['system']}|{item['value']}" for item in found["identifier"]],
-        "engine": [f"{request.base}/{part['reference']['reference']}" for part in found.get("hasPart", ())],
+        "status": status_of(found) or "unknown",
+        "name": text(found, "deviceName", 0, "name"),
+        "version": text(found, "modelNumber"),
+        "modelPurpose": text(found, "guideline", "intendedUse"),
+        "inputProfile": properties(found, "inputProfile"),
+        "outputProfile": properties(found, "outputProfile"),
+        "outputConfidence": next(iter(properties(found, "outputConfidence")), None),
+        "arithmetic": next(iter(properties(found, "arithmetic")), ""),
+        "equivalence": next(iter(properties(found, "equivalence")), ""),
+        "manufacturer": text(found, "manufacturer", "display"),
+        "identifier": [f"{text(item, 'system')}|{text(item, 'value')}" for item in objects(found, "identifier")],
+        "engine": [f"{request.base}/{text(part, 'reference', 'reference')}" for part in objects(found, "hasPart")],
         "evidence": [f"{request.base}/{item.type}/{item.id}" for item in _documents(store, identifier)],
-        "withdrawn": next(iter(_properties(found, "withdrawn")), None),
+        "withdrawn": next(iter(properties(found, "withdrawn")), None),
     }
     return Response(200, write_json(view), {"ETag": stored.etag}, "application/json")
 
@@ -59,7 +61,7 @@ def verify(store: Store, identifier: str, trust_root: Path | None) -> Response:
         for report in reports.values()
         for item in report.checks
     ]
-    retired = _extension(found) != "active"
+    retired = status_of(found) != "active"
     fine, several = all(report.ok for report in reports.values()), len(reports) > 1
     holds = f"all {len(issues)} checks of the {f'{len(reports)} releases' if several else 'release'} hold"
     verdict = holds if fine else f"{'a' if several else 'the'} release does not verify"
@@ -76,10 +78,18 @@ def checked_releases(
     ``HttpError`` where there is no release, or one cannot be verified at all.
     """
     _, found = _model(store, identifier)
-    bundles = [item for item in _documents(store, identifier) if _is_bundle(item)]
+    bundles = _current(found, [item for item in _documents(store, identifier) if _is_bundle(item)])
     if not bundles:
         raise HttpError(422, "not-found", "this model has no release in the registry to verify")
     return found, {item.id: _report(document_bytes(store, read_json(item.body)), trust_root) for item in bundles}
+
+
+def _current(found: dict[str, Any], documents: list[Stored]) -> list[Stored]:
+    """Those of the releases that the model names; all, where it names none of them. Others have been replaced."""
+    releases = [text(i, "value") for i in objects(found, "identifier") if text(i, "system") == names.RELEASE]
+    titles = {item.id: text(read_json(item.body), "content", 0, "attachment", "title") for item in documents}
+    kept = [item for item in documents if item.id in {names.stable_id("doc", r, titles[item.id]) for r in releases}]
+    return kept or documents
 
 
 def _report(data: bytes | None, trust_root: Path | None) -> VerifyReport:
@@ -124,15 +134,3 @@ def _is_bundle(item: Stored) -> bool:
     document = read_json(item.body)
     assert isinstance(document, dict)
     return any(coding.get("code") == "bundle" for coding in document.get("type", {}).get("coding", ()))
-
-
-def _extension(found: dict[str, Any]) -> str:
-    return next((e["valueCode"] for e in found.get("modifierExtension", ()) if e.get("url") == names.STATUS), "unknown")
-
-
-def _properties(found: dict[str, Any], code: str) -> list[str]:
-    return [
-        str(item["valueString"])
-        for item in found.get("property", ())
-        if any(coding.get("code") == code for coding in item["type"].get("coding", ()))
-    ]

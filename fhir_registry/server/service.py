@@ -16,12 +16,15 @@ from fhir_registry.search.extract import index_rows
 from fhir_registry.search.query import Query, SearchError, read_query
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type, parsed_body
 from fhir_registry.server.writer import GroupCommit
-from fhir_registry.store.base import ConflictError, Store, Stored, Write, Written
+from fhir_registry.store.base import ConflictError, Store, Stored, TooLongError, Write, Written
 from fhir_registry.validation.issues import Issue, one_outcome
 from fhir_registry.validation.walk import validate
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
 Answer = TypeVar("Answer")
+SOON_SECONDS: Final = 0.03
+LONG_AT_ONCE: Final = 2
+MOST_LONG: Final = 32
 _ETAG: Final = re.compile(r'(?:W/)?"([0-9]{1,18})"')
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -45,14 +48,34 @@ class Service:
     def __init__(self, store: Store, writer: GroupCommit[Sequence[Write], list[Written]]) -> None:
         self.store = store
         self.writer = writer
+        self._long_running = asyncio.Semaphore(LONG_AT_ONCE)
+        self._long_waiting = 0
 
     # ---- reading
 
-    async def ask(self, function: Callable[..., Answer], *given: Any) -> Answer:
-        """What ``function``, which reads the store, answers; in a thread where the store waits for another process."""
-        if self.store.waits:
+    async def ask(self, function: Callable[..., Answer], *given: Any, long: bool = False) -> Answer:
+        """What ``function``, which reads the store, answers; in a thread where the store waits for another process.
+
+        ``long``: it may look at all resources, which shows at the latest when it does not end soon. Few of these run at
+        once, and few wait, so that others are not kept from their turn; ``HttpError`` 503 for more.
+        """
+        if self.store.waits and not long:
             return await asyncio.to_thread(function, *given)
-        return function(*given)
+        if not long:
+            try:
+                with self.store.hurried(SOON_SECONDS):
+                    return function(*given)
+            except TooLongError:
+                return await self.ask(function, *given, long=True)
+        if self._long_waiting >= MOST_LONG:
+            text = f"{MOST_LONG} searches that look at many resources are waiting; ask again in a second"
+            raise HttpError(503, "throttled", text, {"Retry-After": "1"})
+        self._long_waiting += 1
+        try:
+            async with self._long_running:
+                return await asyncio.to_thread(function, *given)
+        finally:
+            self._long_waiting -= 1
 
     def read(self, request: Request, kind: str, identifier: str) -> Response:
         found = self.store.read(kind, self._id(identifier))
@@ -121,7 +144,7 @@ class Service:
 
     async def create(self, request: Request, kind: str) -> Response:
         check_content_type(request)
-        write = self.create_write(kind, request.body, request.headers.get("if-none-exist", ""))
+        write = self.create_write(kind, request.body, _condition(request))
         (written,) = await self.commit([write])
         return self._written(request, written)
 
@@ -267,6 +290,15 @@ def etag_version(text: str) -> int:
     if match is None:
         raise HttpError(400, "invalid", f'If-Match is the ETag of a version, such as W/"3", not {text[:40]!r}')
     return int(match[1])
+
+
+def _condition(request: Request) -> str:
+    """The criteria of a conditional create: If-None-Exist, or those in the address, which fhirpy writes there."""
+    header = request.headers.get("if-none-exist", "")
+    pairs = [(name, value) for name, value in request.pairs if name not in ("_format", "_pretty")]
+    if header and pairs:
+        raise HttpError(400, "invalid", "a create has criteria in If-None-Exist or in its address, not in both")
+    return urlencode(pairs) if pairs else header
 
 
 def _number(name: str, text: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fhir_registry.json_text import write_json
 from fhir_registry.search.parameters import SERVED
+from fhir_registry.search.query import may_be_long
 from fhir_registry.server.http import HttpError, Request, Response, check_content_type, parsed_body
 from fhir_registry.server.service import InvalidResourceError, Service, bundle, etag_version
 from fhir_registry.store.base import StoreUnavailableError, Write, Written
@@ -65,6 +66,8 @@ class _Item:
         self.resource: Any = entry.get("resource")
         if self.method in ("POST", "PUT") and not isinstance(self.resource, dict):
             raise HttpError(400, "required", f"{self.place}: {self.method} needs a resource")
+        if self.method == "POST" and (self.id or self.query):
+            raise HttpError(400, "invalid", f"{self.place}: a create is posted to its type; criteria go to ifNoneExist")
         if self.method == "PUT" and not self.id:
             raise HttpError(
                 400, "not-supported", f"{self.place}: a conditional update within a Bundle is not supported"
@@ -145,9 +148,8 @@ async def _one(service: Service, request: Request, item: _Item) -> bytes:
         if item.method == "GET" and item.id:
             response = await service.ask(service.read, inner, item.kind, item.id)
         elif item.method == "GET":
-            response = await service.ask(
-                service.search, inner, item.kind, parse_qsl(item.query, keep_blank_values=True)
-            )
+            pairs = parse_qsl(item.query, keep_blank_values=True)
+            response = await service.ask(service.search, inner, item.kind, pairs, long=may_be_long(pairs))
         elif item.method == "POST":
             response = await service.create(inner, item.kind)
         elif item.method == "PUT":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -85,6 +86,10 @@ class Page:
     total: int | None
 
 
+class TooLongError(Exception):
+    """A read that was stopped (``Store.hurried``); nothing else is wrong with it."""
+
+
 class Store(Protocol):
     """Reads see every write that was acknowledged; ``commit`` is atomic and durable when it returns.
 
@@ -95,6 +100,9 @@ class Store(Protocol):
     @property
     def waits(self) -> bool:
         """Whether another process answers, so that an event loop leaves the waiting to a thread."""
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        """Within, reads of this thread raise ``TooLongError`` after ``seconds``, where nobody ``waits``."""
 
     def read(self, kind: str, identifier: str) -> Stored | None: ...
 

@@ -18,8 +18,6 @@ class Session(Protocol):
 
     def run(self, text: str, values: Sequence[Any] = ()) -> None: ...
 
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None: ...
-
 
 class Database(Protocol):
     """Each context raises ``StoreUnavailableError`` where the database cannot be reached or does not take a write."""
@@ -30,6 +28,9 @@ class Database(Protocol):
 
     @property
     def dialect(self) -> Dialect: ...
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        """Within, reads of this thread raise ``TooLongError`` after ``seconds``, where nobody ``waits``."""
 
     def session(self) -> AbstractContextManager[Session]:
         """For one statement, which sees every commit before it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -46,7 +46,7 @@ class PostgresqlDatabase:
     """The tables that one lock guards: ``turn`` is the advisory lock that makes writers of them take turns."""
 
     waits: Final = True
-    dialect: Final = Dialect(INDEXED)
+    dialect: Final = Dialect(INDEXED, " OFFSET 0")
 
     def __init__(self, pool: Pool, turn: int = RESOURCES) -> None:
         self.pool = pool
@@ -54,6 +54,9 @@ class PostgresqlDatabase:
 
     def beside(self, name: str, *tables: str) -> PostgresqlDatabase:
         return PostgresqlDatabase(self.pool, _TURNS[name])
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @contextmanager
     def session(self) -> Iterator[PostgresqlSession]:
@@ -106,9 +109,6 @@ class PostgresqlSession:
 
     def run(self, text: str, values: Sequence[Any] = ()) -> None:
         self._cursor.execute(_numbered(text), values)
-
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None:
-        self._cursor.executemany(_numbered(text), values)
 
 
 @lru_cache(maxsize=1000)

@@ -26,7 +26,12 @@ _SETTINGS: Final = """
     WHERE current_setting('synchronous_commit') IN ('off', 'local')"""
 _LONGEST: Final = "SET statement_timeout = '30s'"
 NOT_THERE: Final = "the registry's database is not available"
-AWAY: Final = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+AWAY: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.ReadOnlySqlTransaction,
+    errors.IdleInTransactionSessionTimeout,
+)
 
 
 class Pool:
@@ -66,7 +71,7 @@ class Pool:
             if connection is None:
                 break
             try:
-                if _spoken_to(connection):
+                while _spoken_to(connection):  # that it ends, and then that it has ended
                     connection.pgconn.consume_input()
                 if begin:
                     connection.execute(begin.encode())

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from fhir_registry.json_text import write_json
+from fhir_registry.search.extract import Row
 from fhir_registry.search.query import Query, write_cursor
 from fhir_registry.search.sql import ADDRESS, MANY, SearchSql
 from fhir_registry.store.base import ConflictError, Page, Stored, Write, Written
@@ -36,6 +38,9 @@ class SqlStore:
     @property
     def waits(self) -> bool:
         return self.database.waits
+
+    def hurried(self, seconds: float) -> AbstractContextManager[None]:
+        return self.database.hurried(seconds)
 
     def close(self) -> None:
         self.database.close()
@@ -91,8 +96,10 @@ class SqlStore:
             total = _count(session, found.text, found.values)
         if query.summary == "count" or query.count == 0:
             return Page((), (), "", total)
-        page = sql.page(query)
-        rows = session.rows(page.text, page.values)
+        rows: list[tuple[Any, ...]] = []
+        for page in sql.pages(query):
+            if len(rows) <= query.count:
+                rows += session.rows(page.text, (*page.values, query.count + 1 - len(rows)))
         following = ""
         if len(rows) > query.count:
             rows.pop()
@@ -197,12 +204,21 @@ class SqlStore:
             (rid, version, updated, write.method, body),
         )
         if not deleted:
-            rows = [(rid, write.type, r.param, r.v1, r.v2, r.n1) for r in write.rows]
             moment = updated.replace("Z", "000")
-            rows.append((rid, write.type, "_lastUpdated", moment, moment, None))
-            session.run_many("INSERT INTO idx (rid, type, param, v1, v2, n1) VALUES (?, ?, ?, ?, ?, ?)", rows)
+            _index(session, rid, write.type, (*write.rows, Row("_lastUpdated", moment, moment)))
         stored = Stored(write.type, identifier, version, updated, write.method, body)
         return Written(stored, created, changed=True)
+
+
+def _index(session: Session, rid: int, kind: str, rows: Sequence[Row]) -> None:
+    """Many rows in one statement: each costs PostgreSQL an exchange of messages, and SQLite the interpreter lock."""
+    for start in range(0, len(rows), 100):
+        values: list[Any] = []
+        some = rows[start : start + 100]
+        for row in some:
+            values += (rid, kind, row.param, row.v1, row.v2, row.n1)
+        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(some))
+        session.run(f"INSERT INTO idx (rid, type, param, v1, v2, n1) VALUES {marks}", values)
 
 
 def _count(session: Session, text: str, values: Sequence[Any]) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,10 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from fhir_registry.search.sql import Dialect
-from fhir_registry.store.base import StoreUnavailableError
+from fhir_registry.store.base import StoreUnavailableError, TooLongError
 from fhir_registry.store.sql_store import SqlStore, utc_now
 from fhir_registry.store.sqlite_schema import bring_up, connect
 
+_STEPS: Final = 50_000
+"""Of SQLite's machine, between two looks at the clock: less than a millisecond."""
 _AWAY: Final = {
     sqlite3.SQLITE_BUSY: "another process holds it for too long",
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -68,6 +72,15 @@ class SqliteDatabase:
             raise _unavailable(error) from error
 
     @contextmanager
+    def hurried(self, seconds: float) -> Iterator[None]:
+        session = self._own()
+        session.deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            session.deadline = math.inf
+
+    @contextmanager
     def snapshot(self) -> Iterator[SqliteSession]:
         with self._between("BEGIN") as session:
             yield session
@@ -102,6 +115,11 @@ class SqliteDatabase:
 class SqliteSession:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.deadline = math.inf
+        connection.set_progress_handler(self._late, _STEPS)
+
+    def _late(self) -> bool:
+        return time.monotonic() > self.deadline
 
     def row(self, text: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         found = self.connection.execute(text, values).fetchall()
@@ -113,11 +131,10 @@ class SqliteSession:
     def run(self, text: str, values: Sequence[Any] = ()) -> None:
         self.connection.execute(text, values)
 
-    def run_many(self, text: str, values: Sequence[Sequence[Any]]) -> None:
-        self.connection.executemany(text, values)
-
 
 def _unavailable(error: sqlite3.OperationalError) -> Exception:
     """The error itself where it is one of the program."""
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+        return TooLongError("the search takes longer than it was given")
     why = _AWAY.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return StoreUnavailableError(f"the registry's database is not available: {why}") if why else error

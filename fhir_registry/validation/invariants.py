@@ -20,7 +20,20 @@ from fhir_registry.validation.definition_rules import (
 )
 from fhir_registry.validation.issues import Issue
 from fhir_registry.validation.paths import evaluate
+from fhir_registry.validation.value_rules import (
+    age_in_time,
+    count_is_whole,
+    document_dated,
+    expression_named,
+    not_for_oneself,
+    range_ordered,
+    ratio_range_ordered,
+)
 
+NOT_EVALUATED: Final = frozenset(
+    "apd-1 ctm-1 dgr-1 docRef-1 docRef-2 enc-2 obs-9 prc-1 prov-2 prov-3 exs-1 opd-3".split()
+)
+"""Rules that need another resource (``resolve``) or an expansion (``memberOf``): nothing is refused for them."""
 XHTML: Final = "{http://www.w3.org/1999/xhtml}"
 # FHIR R5, narrative.html: a subset of HTML 4 chapters 7 to 11 and 15, without anything that acts or loads.
 _TAGS: Final = frozenset(
@@ -203,8 +216,15 @@ BY_HAND: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
     "dom-4": _no_version,
     "dom-5": _no_security,
     "dom-6": _passes,
+    "age-1": age_in_time,
+    "bdl-10": document_dated,
+    "cnt-3": count_is_whole,
     "eld-11": binding_of_coded,
+    "exp-2": expression_named,
     "per-1": _period_ordered,
+    "prov-1": not_for_oneself,
+    "ratrng-2": ratio_range_ordered,
+    "rng-2": range_ordered,
     "ref-1": _target_within,
     "sdf-24": targets_on_codeable_reference,
     "sdf-25": binding_on_codeable_reference,

@@ -2,8 +2,9 @@
 
 The base was checked before (walk.py), so only elements of the differential appear here. Of FHIR R5, profiling.html,
 these are compiled: cardinality, ``fixed[x]`` and ``pattern[x]``, types, type profiles, targets, bindings, constraints,
-slices with discriminators value, pattern, type, exists and profile. ``mustSupport`` demands nothing of a resource.
-Slices of slices and discriminators through ``resolve()`` and ``extension()`` are refused when a profile is compiled.
+slices with discriminators value, pattern, type, exists and profile, of extensions by their address, of a choice by its
+type. ``mustSupport`` demands nothing of a resource. Slices of slices and discriminators through ``resolve()`` and
+``extension()`` are refused when a profile is compiled.
 """
 
 from __future__ import annotations
@@ -84,13 +85,29 @@ def compile_profile(found: dict[str, Any]) -> Profile:
     """``ProfileError`` for what is not compiled here."""
     url, root = str(found["url"]), Rule(found["type"], found["type"])
     for item in found["differential"]["element"]:
-        if "[x]:" in item["id"] and "slicing" not in item:
-            raise ProfileError(f"{url}: {item['id']}: slices of a choice are not compiled; constrain its types")
-        _fill(_place(root, item["id"].split(".")[1:], url), item, url)
+        parts = _written_out(found["type"], item["id"])
+        rule = _place(root, parts[1:], url)
+        _fill(rule, item, url)
+        if parts[-1] != item["id"].rpartition(".")[2] and rule.low:  # valueQuantity that is required: the only type
+            choice = _place(root, [*parts[1:-1], parts[-1].partition(":")[0]], url)
+            choice.low, choice.kinds = 1, rule.kinds
     base = "" if found["baseDefinition"].startswith(CORE) else found["baseDefinition"]
     compiled = Profile(url, url.rsplit("/", 1)[-1], found.get("version", ""), found["type"], root, base)
     _check_slices(root, url)
     return compiled
+
+
+def _written_out(kind: str, identifier: str) -> list[str]:
+    """The parts of an id, with ``value[x]:valueQuantity`` for ``valueQuantity``."""
+    structure = r5().structure(kind)
+    parts = identifier.split(".")
+    path = kind
+    for number, part in enumerate(parts[1:], 1):
+        known = structure.children.get(path, {}).get(part) if structure is not None else None
+        if known is not None and known[1] is not None:
+            parts[number] = f"{known[0].name}[x]:{part}"
+        path = f"{path}.{part.partition(':')[0]}"
+    return parts
 
 
 def _place(root: Rule, parts: list[str], url: str) -> Rule:
@@ -106,7 +123,10 @@ def _place(root: Rule, parts: list[str], url: str) -> Rule:
         if piece:
             if "/" in piece:
                 raise ProfileError(f"{url}: {label}: slices of slices are not compiled")
-            at = at.slices.setdefault(piece, Rule(plain, label, name.endswith("[x]")))
+            part_rule = Rule(plain, label, name.endswith("[x]"))
+            if part_rule.choice and piece.startswith(plain):
+                part_rule.kinds = frozenset({piece[len(plain) :]})
+            at = at.slices.setdefault(piece, part_rule)
     return at
 
 
@@ -115,7 +135,7 @@ def _fill(rule: Rule, item: dict[str, Any], url: str) -> None:
     if item.get("max", "*") != "*":
         rule.high = int(item["max"])
     kinds = item.get("type", ())
-    rule.kinds = frozenset(kind["code"] for kind in kinds)
+    rule.kinds = frozenset(kind["code"] for kind in kinds) or rule.kinds
     rule.profiles = tuple(address for kind in kinds for address in kind.get("profile", ()))
     targets = {_type_of(address) for kind in kinds for address in kind.get("targetProfile", ())}
     rule.targets = frozenset(targets) if None not in targets else frozenset()  # type: ignore[arg-type]
@@ -141,6 +161,11 @@ def _fill(rule: Rule, item: dict[str, Any], url: str) -> None:
 
 def _check_slices(rule: Rule, url: str) -> None:
     for child in rule.children.values():
+        if child.slices and child.slicing is None:
+            if child.name in ("extension", "modifierExtension"):
+                child.slicing = Slicing((("value", "url"),), "open", False)
+            elif child.choice:
+                child.slicing = Slicing((("type", "$this"),), "open", False)
         if child.slices and (child.slicing is None or not child.slicing.discriminators):
             raise ProfileError(f"{url}: {child.label} is sliced without a discriminator")
         for part in (child, *child.slices.values()):
@@ -149,10 +174,11 @@ def _check_slices(rule: Rule, url: str) -> None:
 
 def _type_of(address: str) -> str | None:
     """The resource type that a profile is of; ``None`` where the profile is not known."""
-    if address.startswith(CORE):
-        return address.removeprefix(CORE)
     found = definition(address)
-    return None if found is None else str(found["type"])
+    if found is not None:
+        return str(found["type"])
+    name = address.removeprefix(CORE)
+    return name if r5().structure(name) is not None else None
 
 
 @lru_cache(maxsize=256)

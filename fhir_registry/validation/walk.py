@@ -79,7 +79,8 @@ class _Walk:
         assert structure is not None
         before, self.root = self.root, root
         self.element(value, structure, structure.name, place)
-        if value.keys() <= _ABOUT and kind != "Parameters":
+        # a contained resource may say no more than that it is one (official examples do)
+        if value is root and value.keys() <= _ABOUT and kind != "Parameters":
             self.say(place, "required", "a resource needs an element besides id, meta, implicitRules and language")
         if self.invariants and self.in_time(place):
             self.issues += check_invariants(value, structure.root.constraints, place, root, value)

@@ -115,6 +115,19 @@ def test_plain_movement(a, b_, c):
     b.check({"transpose", "concat"})
 
 
+@pytest.mark.parametrize(("channels", "outputs", "kernel", "more"), [
+    (3, 40, (16, 16), {"strides": [16, 16]}),
+    (2, 20, (9, 10), {"strides": [4, 3], "pads": [2, 1, 0, 4]}),
+    (1, 16, (5, 40), {"dilations": [2, 1]}),
+    (14, 33, (80,), {"strides": [8]}),
+])  # fmt: skip
+def test_patches(channels, outputs, kernel, more):
+    b = Builder(outputs)
+    x = b.input(2, channels, *([48] * len(kernel) if len(kernel) > 1 else [200]))
+    b.output(b.op("Conv", x, b.constant(outputs, channels, *kernel), b.constant(outputs), **more))
+    b.check({"conv"})
+
+
 @pytest.mark.parametrize("hidden", [5, 64, 72, 136])
 def test_recurrence(hidden):
     b = Builder(hidden)

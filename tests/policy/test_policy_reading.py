@@ -22,6 +22,7 @@ from compiler_kernels.policy.dataset import Dataset, Split
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.recertification import Recertification
+from compiler_kernels.policy.registry import RegistryStatements
 from compiler_kernels.policy.release import Release
 from compiler_kernels.policy.reproducibility import Reproducibility
 from compiler_kernels.policy.sbom import Sbom
@@ -34,7 +35,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "clinical-trust-policy.yaml").read_text(encoding="utf-8")
 CLINICAL = {"thresholds", "quantities", "decisions", "safety", "fallbacks", "coverage"}
 SECTIONS = {"audit", "sbom", "clauses", "release", "approvals", "dataset", "reproducibility", "timestamp"} | CLINICAL
-SECTIONS |= {"recertification"}
+SECTIONS |= {"recertification", "registry"}
 SMALL = 'version: 1\nmodel: {name: m, version: "1"}\n'
 
 
@@ -64,7 +65,7 @@ def test_every_key_is_documented() -> None:
     expected |= keys(TimestampAuthority, "timestamp.")
     expected |= keys(Release, "release.") | keys(Approvals, "approvals.")
     expected |= (keys(Dataset, "dataset.") - {"dataset.splits"}) | keys(Split, "dataset.splits.NAME.")
-    expected |= keys(Recertification, "recertification.")
+    expected |= keys(Recertification, "recertification.") | keys(RegistryStatements, "registry.")
     expected |= keys(Reproducibility, "reproducibility.") | keys(SymbolBound, "shapes.SYMBOL.")
     expected |= keys(Threshold, "thresholds.NAME.") | keys(Quantity, "quantities.NAME.") | keys(Coverage, "coverage.")
     expected |= keys(Decision, "decisions.NAME.") | keys(SafetyGuard, "safety.guards.NAME.") | {"safety.lockstep"}

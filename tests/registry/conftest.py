@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from databases import DATABASES, EVERYWHERE
 from registry_client import Client
 from registry_release import released, running  # noqa: F401  (fixtures)
 from registry_serving import serving
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A PostgreSQL server for the tests of this session."""
-    pytest.importorskip("psycopg", reason="needs the extra cuvil[postgresql]")
+    if not EVERYWHERE:
+        pytest.importorskip("psycopg", reason="needs the extra cuvil[postgresql]")
     import postgres_cluster
 
     if why := postgres_cluster.missing():
+        assert not EVERYWHERE, why
         pytest.skip(why)
     started = postgres_cluster.Cluster()
     yield started
@@ -57,7 +60,12 @@ def empty_store(open_store_at: Callable[..., SqlStore]) -> Callable[..., SqlStor
     return opened
 
 
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Client]:
-    with serving(tmp_path) as client:
+@pytest.fixture(params=DATABASES)
+def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    store = None
+    if request.param == "postgresql":
+        from fhir_registry.store.postgresql import PostgresqlStore
+
+        store = PostgresqlStore(request.getfixturevalue("cluster").database())
+    with serving(tmp_path, store) as client:
         yield client

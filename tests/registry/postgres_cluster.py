@@ -86,6 +86,10 @@ class Cluster:
                     raise RuntimeError((self.folder / "log").read_text()[-2000:]) from None
                 time.sleep(0.05)
 
+    @property
+    def stopped(self) -> bool:
+        return self._process is None
+
     def kill(self) -> None:
         """Immediate shutdown: every process of the server ends at once, and nothing is flushed."""
         self._end(signal.SIGQUIT)

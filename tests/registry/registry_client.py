@@ -8,18 +8,18 @@ import urllib.request
 from typing import Any
 
 from fhir_registry.audit.outbox import Outbox
-from fhir_registry.store.sqlite import SqliteStore
+from fhir_registry.store.sql_store import SqlStore
 
 
 class Client:
     """``call(method, path, body)`` to ``(status, headers, parsed body or None)``."""
 
-    def __init__(self, base: str, store: SqliteStore | None = None, outbox: Outbox | None = None) -> None:
+    def __init__(self, base: str, store: SqlStore | None = None, outbox: Outbox | None = None) -> None:
         self.base = base
         self._store, self._outbox = store, outbox
 
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> SqlStore:
         assert self._store is not None
         return self._store
 

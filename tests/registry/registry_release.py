@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from databases import DATABASES
 from registry_client import Client
 from tiny_models import ModelMaker
 
@@ -34,6 +35,11 @@ fallbacks:
   default: {action: answer, decisions: {finding: false}, message: "Refer to a radiologist."}
 release: {demand: [equivalence, sbom]}
 sbom: {manufacturer: "Example Hospital Devices"}
+registry:
+  classification: [{text: "Class III", system: "https://example.org/classes", code: "III"}, {text: "21-03-02"}]
+  regulatory_identifiers:
+    - {number: "2026-0001", issuer: "https://authority.example.org", jurisdiction: "urn:iso:std:iso:3166#CN"}
+  conforms_to: [{specification: "IEC 62304", versions: ["2006+A1:2015"], category: "software life cycle"}]
 """
 
 
@@ -71,13 +77,17 @@ def released(
     return Released(home, folder / "release")
 
 
-@pytest.fixture
-def running(released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+@pytest.fixture(params=DATABASES)
+def running(
+    request: pytest.FixtureRequest, released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Running]:
     """`cuvil registry serve` as a process over a home with keys and nothing registered."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     shutil.copytree(released.home / "keys", home / "keys")
     monkeypatch.setenv("CUVIL_HOME", str(home))
+    if request.param == "postgresql":
+        monkeypatch.setenv("CUVIL_REGISTRY_DATABASE", request.getfixturevalue("cluster").database())
     process = subprocess.Popen(
         [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0"],
         env={**os.environ, "CUVIL_HOME": str(home)},

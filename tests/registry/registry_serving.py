@@ -20,15 +20,16 @@ from fhir_registry.server.protocol import FhirProtocol
 from fhir_registry.server.service import Service
 from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
+from fhir_registry.store.sql_store import SqlStore
 from fhir_registry.store.sqlite import SqliteStore
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Client]:
-    """An open registry (no tokens) with its files in ``folder``."""
-    store = SqliteStore(folder / "registry.sqlite")
+def serving(folder: Path, store: SqlStore | None = None) -> Iterator[Client]:
+    """An open registry (no tokens) over ``store``, or with its files in ``folder``."""
+    store = store or SqliteStore(folder / "registry.sqlite")
     writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
-    outbox = Outbox(folder / "audit.sqlite")
+    outbox = Outbox(store.database)
 
     async def record(request: Request, response: Response) -> None:
         await outbox.appended(audit_event(request, response, "test registry"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fhir.resources import get_fhir_model_class
 from registry_client import Client
 
 from fhir_registry.definitions.conformance import conformance_resources, definition, elements, generated
@@ -28,6 +29,7 @@ def seeded(registry: Client) -> Iterator[Client]:
 def test_definitions_are_valid_and_complete() -> None:
     for item in conformance_resources():
         assert [i for i in validate(item) if i.severity == "error"] == [], item["url"]
+        get_fhir_model_class(item["resourceType"]).model_validate(item)
         if item["resourceType"] != "StructureDefinition":
             continue
         shot, change = item["snapshot"]["element"], item["differential"]["element"]
@@ -40,7 +42,7 @@ def test_a_snapshot_says_what_base_and_differential_say() -> None:
     by_id = {e["id"]: e for e in elements(PROFILE) or ()}
     plain, sliced = by_id["DeviceDefinition.identifier"], by_id["DeviceDefinition.identifier:release"]
     assert (plain["min"], plain["max"]) == (3, "*") and "slicing" in plain
-    assert (sliced["min"], sliced["max"], sliced["sliceName"]) == (1, "1", "release") and "slicing" not in sliced
+    assert (sliced["min"], sliced["max"], sliced["sliceName"]) == (1, "*", "release") and "slicing" not in sliced
     value = by_id["DeviceDefinition.identifier:release.value"]
     assert value["path"] == "DeviceDefinition.identifier.value" and value["base"]["path"] == "Identifier.value"
     assert {"ele-1", "cuvil-sha3-512"} <= {c["key"] for c in value["constraint"]}
@@ -50,6 +52,19 @@ def test_a_snapshot_says_what_base_and_differential_say() -> None:
     assert len(by_id["DeviceDefinition.property.value[x]"]["type"]) == 7
     order = list(by_id)
     assert order.index("DeviceDefinition.property:withdrawn.value[x]") < order.index("DeviceDefinition.owner")
+
+
+def test_a_short_name_of_a_choice_in_a_differential() -> None:
+    base = definition(f"{BASE}/StructureDefinition/cuvil-engine")
+    assert base is not None
+    path = "DeviceDefinition.property.valueString"
+    for low, rules, types in ((1, "closed", 1), (0, "open", 7)):
+        found = copy.deepcopy(base)
+        found["differential"]["element"] = [{"id": path, "path": path, "min": low}]
+        made = {e["id"]: e for e in snapshot(found, elements)}
+        whole = made["DeviceDefinition.property.value[x]"]
+        assert whole["slicing"]["rules"] == rules and len(whole["type"]) == types
+        assert made["DeviceDefinition.property.value[x]:valueString"]["type"] == [{"code": "string"}]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +95,17 @@ def test_definitions_are_read_and_found(seeded: Client) -> None:
     for kind in ("StructureDefinition", "OperationDefinition", "ConceptMap", "NamingSystem"):
         assert seeded.call("POST", kind, {"resourceType": kind})[0] == 405
         assert seeded.call("DELETE", f"{kind}/verify")[0] == 405
+
+
+def test_the_map_speaks_of_every_element_of_the_logical_model() -> None:
+    (table,) = (item for item in OWN if item["resourceType"] == "ConceptMap")
+    logical = [e["id"] for e in elements(f"{BASE}/StructureDefinition/ModelResource") or ()][1:]
+    (group,) = table["group"]
+    assert sorted(e["code"] for e in group["element"]) == sorted(logical)
+    known = {e["id"] for e in elements(PROFILE) or ()} | {"DeviceDefinition.meta.versionId"}
+    known |= {"DeviceDefinition.meta.lastUpdated", "DeviceDefinition.manufacturer.display"}
+    known.add("DeviceDefinition.modifierExtension:artifactStatus.value[x]")
+    assert {t["code"] for e in group["element"] for t in e.get("target", ())} <= known
 
 
 def test_a_changed_definition_becomes_a_new_version(seeded: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +151,12 @@ def test_the_capability_statement_is_honest(seeded: Client) -> None:
                 assert seeded.call("GET", f"{kind}/none/${operation['name']}")[0] == 404
         assert all(url in own for url in entry.get("supportedProfile", ()))
         assert seeded.call("POST", f"{kind}/$validate", {"resourceType": kind, "nothing": 1})[0] == 200
+    assert not any("conditionalDelete" in entry or "conditionalPatch" in entry for entry in rest["resource"])
+    assert seeded.call("DELETE", "Organization?name=x")[0] == seeded.call("PATCH", "Organization?name=x", [])[0] == 405
+    organisation = {"resourceType": "Organization", "id": "new", "name": "x"}
+    assert seeded.call("PUT", "Organization/new", organisation)[0] == 201  # updateCreate
+    assert seeded.call("PUT", "Organization?name=x", organisation)[0] == 200  # conditionalUpdate
+    assert seeded.call("POST", "Organization", organisation, {"If-None-Exist": "name=x"})[0] == 200  # conditionalCreate
     for kind in ("Patient", "Observation", "Bundle", "Nothing"):
         assert seeded.call("GET", kind)[0] == 404
     assert seeded.call("POST", "Organization/x/$everything", {})[0] == 404

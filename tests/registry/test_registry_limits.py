@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_client import Client
 
+from fhir_registry.search.extract import Row
 from fhir_registry.server.http import HttpError, Receive, Scope, Send
 from fhir_registry.server.limits import BURST_SECONDS, Limited, Rates, network
 from fhir_registry.server.serve import listen
@@ -137,3 +140,104 @@ def test_a_served_registry_limits_each_client(tmp_path: Path) -> None:
         assert client.call("GET", "metadata")[0] == 200
     finally:
         assert "Traceback" not in server.stop()
+
+
+def test_long_searches_take_turns_and_others_pass_them(registry: Client) -> None:
+    """Searches that look at everything wait for each other; a read does not wait for them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from fhir_registry.server.service import LONG_AT_ONCE
+
+    made = registry.created({"resourceType": "Organization", "name": "O"})
+    gate, inside, most = threading.Event(), [0], [0]
+    searched = type(registry.store).search
+
+    def slow(self: Any, query: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        gate.wait(20)
+        inside[0] -= 1
+        return searched(self, query)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(60) as pool:
+        patch.setattr(type(registry.store), "search", slow)
+        asked = [pool.submit(registry.call, "GET", "Organization?name:contains=o") for _ in range(50)]
+        assert registry.call("GET", f"Organization/{made['id']}")[0] == 200
+        until = time.monotonic() + 20
+        while sum(one.done() for one in asked) < 18 and time.monotonic() < until:
+            time.sleep(0.01)
+        gate.set()
+        statuses = [one.result()[0] for one in asked]
+    assert most[0] == LONG_AT_ONCE
+    assert statuses.count(503) == 18 and statuses.count(200) == 32
+
+
+def test_a_search_that_does_not_end_soon_goes_on_in_a_thread(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name of a parameter tells: what is asked for lies behind everything else."""
+    import fhir_registry.server.service as service
+    from fhir_registry.store.base import TooLongError, Write
+
+    monkeypatch.setattr("fhir_registry.store.sqlite._STEPS", 1000)  # of connections made from here on
+    resource = {"resourceType": "Organization", "name": "O"}
+    rows = (Row("name", "o", "O"),)
+    registry.store.commit([Write("POST", "Organization", f"o-{n}", resource, rows) for n in range(3000)])
+    query = "Organization?name=o&_sort=-_id&_count=1"
+    seen: list[str] = []
+    searched = service.Service.search
+
+    def search(self: Any, *given: Any) -> Any:
+        seen.append(threading.current_thread().name)
+        return searched(self, *given)
+
+    monkeypatch.setattr(service.Service, "search", search)
+    monkeypatch.setattr("fhir_registry.server.app.may_be_long", lambda pairs: False)
+    monkeypatch.setattr(service, "SOON_SECONDS", 0.0)
+    assert len(registry.call("GET", query)[2]["entry"]) == 1
+    assert len(seen) == 2 and seen[0] != seen[1], seen
+    with pytest.raises(TooLongError), registry.store.hurried(0):
+        registry.store.history("Organization", "", 1000, None)
+    assert registry.store.history("Organization", "", 1, None)[1] == 3000
+
+
+def opened(base: str, receive_buffer: int = 0) -> socket.socket:
+    found = socket.socket()
+    if receive_buffer:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    found.settimeout(20)
+    found.connect(("127.0.0.1", int(base.split(":")[2].split("/")[0])))
+    return found
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the connection ends, however it ends."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_one_connection_too_many_is_told_so(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fhir_registry.server.protocol.MOST_CONNECTIONS", 3)
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(opened(registry.base)) for _ in range(3)]
+        for one in held:
+            one.sendall(b"GET /fhir/metadata HTTP/1.1\r\nHost: x\r\n")  # not its end
+        time.sleep(0.2)
+        refused = stack.enter_context(opened(registry.base))
+        head, _, body = everything(refused).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ") and json.loads(body)["issue"][0]["code"] == "throttled"
+        held[0].sendall(b"Connection: close\r\n\r\n")
+        assert everything(held[0]).startswith(b"HTTP/1.1 200 ")
+    assert registry.call("GET", "metadata")[0] == 200
+
+
+def test_an_answer_nobody_takes_is_dropped(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x" * 1_000_000
+    made = registry.created({"resourceType": "Organization", "name": "O", "alias": [text] * 7})
+    monkeypatch.setattr("fhir_registry.server.protocol.SEND_SECONDS", 0.3)
+    with opened(registry.base, receive_buffer=4096) as slow:
+        slow.sendall(f"GET /fhir/Organization/{made['id']} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        time.sleep(1.0)
+        assert len(everything(slow)) < 7_000_000
+    assert len(registry.raw("GET", f"Organization/{made['id']}")[2]) > 7_000_000

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import html
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
@@ -14,10 +16,15 @@ from typing import Any
 import pytest
 from registry_client import Client
 
+from cuvil_assets.cli import main
 from fhir_registry.mapping import names
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
 from fhir_registry.search.extract import index_rows
+from fhir_registry.server.app import FhirApp
+from fhir_registry.server.http import HttpError, Request
+from fhir_registry.server.service import Service
+from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write
 
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
@@ -207,6 +214,8 @@ def test_search_finds_by_every_field_and_pages(registry: Client) -> None:
         "q=nodules+example",
         "purpose=100%25_sure",
         "input=float32)[1,+1,64,64",
+        "input=1x1x64x64",
+        "input=1+%C3%97+1+x+64",
         "manufacturer=example",
         "identifier=lung|1.0",
         "q=nodules,",
@@ -217,6 +226,8 @@ def test_search_finds_by_every_field_and_pages(registry: Client) -> None:
     assert "Withdrawn" in read.text and "2026-11-30" in read.text and "recalled, see notice 7" in read.text
     read, _ = page(registry, "?q=nothing+like+that")
     assert names_of(read) == [] and "No registered model version meets" in read.text
+    read, _ = page(registry, f"?identifier=SHA256:{'AB' * 32}")
+    assert f"/engines?digest={'ab' * 32}" in [a.get("href") for a in read.all("a")]
     seen: list[str] = []
     path: str | None = "?q=plain"
     pages = 0
@@ -325,8 +336,9 @@ def test_resources_of_any_form_are_shown_as_far_as_they_go(registry: Client) -> 
             "property": "y",
             "manufacturer": [],
             "guideline": 3,
-            "classification": [1],
-            "conformsTo": {"a": 1},
+            "meta": {"profile": [names.PROFILE], "tag": 3},
+            "classification": [1, {"type": 2}],
+            "conformsTo": [{"version": 3}, 4],
         },
     ]
     for form in forms:
@@ -420,3 +432,113 @@ def test_what_cannot_be_seen_is_written_as_its_code_point() -> None:
     assert visible("a\u202eb") == "a[U+202E]b"
     assert visible("线\n") == "线\n"
     assert len(str(visible("x" * 10_000))) == 4001
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "Please sign in"), (403, "You may not see"), (429, "Too many requests")]
+)
+def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: int, said: str) -> None:
+    def admit(request: Request) -> Request:
+        raise HttpError(status, "throttled", "the reason of the server", {"Retry-After": "7"})
+
+    app = FhirApp(Service(registry.store, GroupCommit(registry.store.commit_each, "writer")), version="1", admit=admit)
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/models/x",
+        "raw_path": b"/models/x",
+        "query_string": b"",
+        "headers": [(b"host", b"h"), (b"accept-language", b"en")],
+        "scheme": "http",
+    }
+    asyncio.run(app(scope, receive, send))
+    app.service.writer.close()
+    headers = dict(sent[0]["headers"])
+    assert sent[0]["status"] == status and headers[b"retry-after"] == b"7"
+    assert headers[b"content-type"] == b"text/html; charset=utf-8"
+    text = sent[1]["body"].decode()
+    assert said in text and "the reason of the server" in text
+    Reader(text)
+
+
+def test_a_registry_without_its_packages_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["registry", "list"]) == 2
+    assert "run pip install 'cuvil[registry]'" in capsys.readouterr().err
+
+
+def test_what_the_manufacturer_states_and_where_an_engine_was_deployed(registry: Client) -> None:
+    put(
+        registry,
+        model(
+            "m",
+            "chest",
+            "retired",
+            classification=[{"type": {"text": "Class III", "coding": [{"system": "https://c", "code": "III"}]}}],
+            regulatoryIdentifier=[
+                {
+                    "type": "license",
+                    "deviceIdentifier": "国械注准1",
+                    "issuer": "https://nmpa",
+                    "jurisdiction": "urn:iso:std:iso:3166#CN",
+                }
+            ],
+            conformsTo=[
+                {"category": {"text": "life cycle"}, "specification": {"text": "IEC 62304"}, "version": ["2006"]}
+            ],
+            hasPart=[{"reference": {"reference": "DeviceDefinition/e"}, "count": 1}],
+        ),
+    )
+    put(
+        registry,
+        {
+            "resourceType": "DeviceDefinition",
+            "id": "e",
+            "property": [prop("target", "aarch64-linux-musl")],
+            "modifierExtension": [{"url": names.STATUS, "valueCode": "retired"}],
+        },
+    )
+    for number in range(2):
+        versions = [
+            ("model-version", "chest-1.0", {"installDate": "2026-11-30T08:00:00Z"}),
+            ("hardware-fingerprint", f"f{number}" * 64, {}),
+        ]
+        put(
+            registry,
+            {
+                "resourceType": "Device",
+                "id": f"d{number}",
+                "serialNumber": f"SN-{number}",
+                "definition": {"reference": {"reference": "DeviceDefinition/e"}},
+                "version": [
+                    {"type": names.coded(names.VERSION_KIND, k), "value": v, **more} for k, v, more in versions
+                ],
+            },
+        )
+    read, _ = page(registry, "models/m")
+    for expected in (
+        "国械注准1",
+        "license, https://nmpa, urn:iso:std:iso:3166#CN",
+        "Class III",
+        "IEC 62304 2006",
+        "life cycle",
+        "the registry has not checked them",
+        "Registered machines that have it: 2",
+        "SN-0",
+        "SN-1",
+        "2026-11-30T08:00:00Z",
+        "aarch64-linux-musl",
+        "f1f1f1f1f1f1f1f1…",
+    ):
+        assert expected in read.text, expected
+    assert "#devices" in [a.get("href") for a in read.all("a")]

@@ -93,10 +93,10 @@ BAD: list[tuple[str, Any, str, str, str]] = [
     ),
     (
         "identifier.+",
-        {"system": names.RELEASE, "value": DIGEST},
+        {"system": names.MODEL_VERSION, "value": "cxr|2.0"},
         "structure",
         f"{D}.identifier",
-        "identifier:release is allowed once, and there are 2",
+        "identifier:modelVersion is allowed once, and there are 2",
     ),
     ("modelNumber", None, "required", f"{D}.modelNumber", "modelNumber is needed once"),
     ("version.0.type.coding.0.code", "other", "required", f"{D}.version", "version:modelVersion"),
@@ -135,6 +135,7 @@ def test_what_breaks_the_profile_is_named(path: str, value: Any, code: str, plac
 
 def test_what_the_profile_leaves_open() -> None:
     assert validate(changed("identifier.+", {"system": "https://e.org", "value": "x"})) == []
+    assert validate(changed("identifier.+", {"system": names.RELEASE, "value": DIGEST})) == []
     assert validate(changed("property.+", {"type": {"text": "mine"}, "valueInteger": 3})) == []
     both = {"coding": [{"system": "https://e.org", "code": "x"}, *MODEL["property"][0]["type"]["coding"]]}
     assert validate(changed("property.0.type", both)) == []
@@ -289,6 +290,27 @@ def test_fixed_is_exact_and_a_pattern_is_part() -> None:
     assert [i.severity for i in check_profile(given, bound, "Patient", given)] == ["warning"]
 
 
+def test_slices_of_a_choice_and_of_extensions() -> None:
+    def of(compiled: Any, **members: Any) -> list[str]:
+        given = {"resourceType": "Patient", **members}
+        return [i.text for i in check_profile(given, compiled, "Patient", given)]
+
+    for name in ("deceased[x]:deceasedDateTime", "deceasedDateTime"):
+        compiled = made("Patient", {"id": f"Patient.{name}", "max": "0"})
+        assert of(compiled, deceasedBoolean=True) == []
+        assert "deceased[x]:deceasedDateTime is not allowed" in of(compiled, deceasedDateTime="2026")[0]
+    only = made("Patient", {"id": "Patient.deceasedDateTime", "min": 1})
+    assert of(only, deceasedDateTime="2026") == []
+    assert any("deceased[x] is needed once" in text for text in of(only))
+    assert any("not a Boolean" in text for text in of(only, deceasedBoolean=True))
+    extended = made(
+        "Patient",
+        {"id": "Patient.extension:status", "min": 1, "type": [{"code": "Extension", "profile": [names.STATUS]}]},
+    )
+    assert of(extended, extension=[{"url": names.STATUS, "valueCode": "active"}]) == []
+    assert "extension:status is needed once" in of(extended, extension=[{"url": "x:y", "valueCode": "active"}])[0]
+
+
 def test_targets_of_references() -> None:
     compiled = profile(names.PROVENANCE_PROFILE)
     assert compiled is not None
@@ -304,7 +326,6 @@ def test_targets_of_references() -> None:
         [sliced("open", "value", "system.resolve()")],
         [{"id": "Patient.identifier:a"}],
         [sliced("open"), {"id": "Patient.identifier:a/b"}],
-        [{"id": "Patient.deceased[x]:deceasedBoolean", "max": "0"}],
     ],
 )
 def test_what_is_not_compiled_is_said(elements: list[dict[str, Any]]) -> None:

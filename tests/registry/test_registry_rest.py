@@ -253,11 +253,3 @@ def test_validate(registry: Client) -> None:
     assert status == 200 and found["issue"][0]["severity"] == "information"
     status, _, found = registry.call("POST", "DeviceDefinition/$validate", {**DEVICE, "color": "red"})
     assert status == 200 and found["issue"][0]["expression"] == ["DeviceDefinition.color"]
-
-
-def test_a_store_that_was_closed_holds_everything(registry: Client) -> None:
-    made = registry.created(device("durable"))
-    reopened = type(registry.store)(registry.store.path)
-    found = reopened.read("DeviceDefinition", made["id"])
-    assert found is not None and json.loads(found.body) == made
-    reopened.close()

@@ -68,6 +68,19 @@ CASES: dict[str, tuple[dict[str, Any] | bytes, str, str]] = {
     "handler in a narrative": (text_of(f'<div {XHTML}><p onclick="x">x</p></div>'), f"{D}.text.div", "txt-1"),
     "narrative that is no XHTML": (text_of("<div>x</div>"), f"{D}.text.div", "txt-1"),
     "empty narrative": (text_of(f"<div {XHTML}> </div>"), f"{D}.text.div", "txt-2"),
+    "ref-1": (device(owner={"reference": "#nothing"}), f"{D}.owner", "ref-1"),
+    "ref-2": (device(owner={"type": "Organization"}), f"{D}.owner", "ref-2"),
+    "qty-3": (
+        device(property=[{"type": {"text": "x"}, "valueQuantity": {"code": "g"}}]),
+        f"{D}.property[0].value",
+        "qty-3",
+    ),
+    "rng-2": (
+        device(property=[{"type": {"text": "x"}, "valueRange": {"low": {"value": 3}, "high": {"value": 1}}}]),
+        f"{D}.property[0].value",
+        "rng-2",
+    ),
+    "org-1": ({"resourceType": "Organization", "active": True}, "Organization", "org-1"),
     "NUL": (b'{"resourceType":"DeviceDefinition","modelNumber":"a\\u0000"}', f"{D}.modelNumber", "NUL"),
     "half a surrogate": (
         b'{"resourceType":"DeviceDefinition","note":[{"text":"\\ud800"}]}',

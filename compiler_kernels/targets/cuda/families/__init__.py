@@ -12,6 +12,7 @@ from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.cuda.families.conv import conv
 from compiler_kernels.targets.cuda.families.depthwise import depthwise
 from compiler_kernels.targets.cuda.families.movement import join, moves, packing, relayout, strided
+from compiler_kernels.targets.cuda.families.patches import patches
 from compiler_kernels.targets.cuda.families.pointwise import pointwise
 from compiler_kernels.targets.cuda.families.pool import global_pool, pool
 from compiler_kernels.targets.cuda.families.product import product
@@ -25,6 +26,7 @@ from compiler_kernels.targets.cuda.kernel import CudaKernel
 Family = Callable[[Graph, Gpu, str], CudaKernel | None]
 FAMILIES: tuple[Family, ...] = (
     *(conv, winograd, stem, depthwise),
+    patches,
     *(product, softmax, layer_normalization, reduction, recurrent),
     *(pool, global_pool, pointwise),
     *(relayout, packing, join, moves, strided),

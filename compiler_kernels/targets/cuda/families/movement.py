@@ -31,7 +31,7 @@ def _each(code: Code, items: int) -> None:
     """Declare ``i``, the thread's element, once the launch before has ended."""
     code.add(f"const int i = block * {THREADS} + (int)threadIdx.x;")
     code.add(*([f"if (i >= {items}) return;"] if items % THREADS else []))
-    code.add("cuvil_grid_release();", "cuvil_grid_wait();")
+    code.add("cuvil_grid_wait();")
 
 
 def _launch(function: Graph, name: str, code: Code, items: int) -> CudaKernel:

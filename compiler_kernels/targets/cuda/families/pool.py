@@ -93,7 +93,6 @@ def global_pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         split(code, "block", [x_type.dims[0], blocks], ["n", "cb"])
         code.add(
             f"const int lane = threadIdx.x % {BLOCK}, leaf = threadIdx.x / {BLOCK};",
-            "cuvil_grid_release();",
             "cuvil_grid_wait();",
         )
         code.add(f"const float *from = {x.at('n', 'cb', ['0', '0', '0'])} + lane;")

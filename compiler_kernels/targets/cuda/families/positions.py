@@ -42,7 +42,7 @@ class Blocked:
             code.add(*(f"const int {a} = {a}p - {h}; (void){a};" for a, h in zip("dhw", halo, strict=True)))
             code.add("float4 *to = (float4 *)y + i;")
             outside = [f"{a} < 0 || {a} >= {s}" for a, s, h in zip("dhw", self.size, halo, strict=True) if h]
-            code.add("cuvil_grid_release();", "cuvil_grid_wait();")
+            code.add("cuvil_grid_wait();")
             if outside:
                 with code.block(f"if ({' || '.join(outside)})"):
                     code.add("*to = make_float4(0.0f, 0.0f, 0.0f, 0.0f);", "return;")

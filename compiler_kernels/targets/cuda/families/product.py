@@ -54,7 +54,7 @@ def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
     problem = found.problem
     left, right, rows, depth = problem.left, problem.right, problem.rows, problem.depth
     leaves = leaves_of(depth, THIN_LEAVES)
-    threads = -(-BLOCK * leaves.at_once // WARP) * WARP
+    threads = -(-BLOCK * max(leaves.at_once, rows) // WARP) * WARP
     x_floats = -(-rows * depth // 4) * 4
     shared = 4 * (x_floats + leaves.at_once * rows * BLOCK)
     if shared > gpu.shared_bytes:
@@ -84,7 +84,7 @@ def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
             ending.read(code, False)
             code.add(*copy)
             _thin_leaf(code, problem, leaves, inside)
-            code.add("cuvil_grid_release();", "__syncthreads();")
+            code.add("__syncthreads();")
         else:
             ending.read(code, True)
             code.add("cuvil_grid_wait();")
@@ -103,7 +103,6 @@ def _thin(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
             merged_sum(total, leaves, "(partial + threadIdx.x)", rows * BLOCK)
             ending.write(code, total.lines)
         else:
-            code.add("cuvil_grid_release();")
             ending.write(code, ["const float sum = ca1_tree_sum(&tree);"])
     return launched(function, name, code, panels * prod(problem.batch), threads, shared)
 

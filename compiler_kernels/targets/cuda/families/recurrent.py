@@ -25,6 +25,8 @@ from compiler_kernels.targets.vector.recurrent_functions import applied
 RESIDENT_THREADS: Final = 512
 """Threads of a block that keep 64 weights each: with 128 registers they fill the register file."""
 CLUSTERS: Final = (1, 2, 4, 8)
+AHEAD: Final = 3
+"""Steps by which the products with x are fetched before they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def recurrent(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
             cell = Cell(op, hidden, gates, blocks, True, operands)
             break
     cells = cell.columns * cell.leaves
-    shared = 3 * hidden + cells + cell.columns
+    shared = 3 * hidden + cells + cell.columns * (AHEAD + 2 if cell.resident else 1)
     if 4 * shared > gpu.shared_bytes:
         return None
     with kernel_text(function, name) as code:
@@ -110,22 +112,39 @@ def recurrent(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         code.add(f"const int j = rank * {cell.units} + (int)threadIdx.x, own = threadIdx.x < {cell.units};")
         _begin(code, cell, batch)
         if cell.resident:
-            start = f"{operands[0]} + {(time - 1) * batch * gates * hidden if op.attr('reverse') else 0}L"
             code.add(f"const float own_bias = works ? {operands[2]}[column] : 0.0f;")
-            code.add(f"float coming = works && leaf == 0 ? ({start} + (long)row * {gates * hidden})[column] : 0.0f;")
+            code.add(f"float *ring = gate + {cell.columns} + item;  /* products with x of {AHEAD + 1} steps */")
+            first = f"{operands[0]} + {(time - 1) * batch * gates * hidden if op.attr('reverse') else 0}L"
+            code.add(f"const float *across = {first} + (long)row * {gates * hidden} + column;")
+            with code.block(f"for (int s = 0; s < {AHEAD}; s++)"):
+                code.add(_fetch(cell, time, "s"), "cuvil_copy_commit();")
         with code.block(f"for (int s = 0; s < {time}; s++)"):
             code.add(f"const int step = {f'{time - 1} - s' if op.attr('reverse') else 's'};")
             code.add(f"const float *g = {operands[0]} + ((long)step * {batch} + row) * {gates * hidden};", "(void)g;")
-            if cell.resident:  # the next step's products with x are on their way during this one
-                forward = f"g {'-' if op.attr('reverse') else '+'} {batch * gates * hidden}"
-                code.add("const float gx = coming;")
-                code.add(f"if (works && leaf == 0 && s < {time - 1}) coming = ({forward})[column];")
+            if cell.resident:
+                _coming(code, cell, time)
             code.add(f"const float *h = hs + s % 2 * {hidden};", f"float *next = hs + (s + 1) % 2 * {hidden};")
             _step(code, cell)
             code.add(f"float *out = y + ((long)step * {batch} + row) * {hidden};")
             _cell(code, cell)
             code.add(_meet(cell))
     return launched(function, name, code, batch * cell.blocks, cell.threads, 4 * shared, cluster=cell.blocks)
+
+
+def _fetch(cell: Cell, time: int, step: str) -> str:
+    """The product with x of step ``step`` on its way to the ring."""
+    batch, gates = cell.op.out.dims[1], cell.gates
+    away = f"across {'-' if cell.op.attr('reverse') else '+'} (long)({step}) * {batch * gates * cell.hidden}"
+    slot = f"ring + ({step}) % {AHEAD + 1} * {cell.columns}"
+    return f"if (works && leaf == 0 && {step} < {time}) cuvil_copy_async<4>({slot}, {away});"
+
+
+def _coming(code: Code, cell: Cell, time: int) -> None:
+    """``gx``, this step's product with x, fetched ``AHEAD`` steps ago. (As loads they would share the counters on which
+    the chain below waits.)"""
+    code.add(f"cuvil_copy_wait<{AHEAD - 1}>();")
+    code.add(f"const float gx = works && leaf == 0 ? ring[s % {AHEAD + 1} * {cell.columns}] : 0.0f;")
+    code.add(_fetch(cell, time, f"s + {AHEAD}"), "cuvil_copy_commit();")
 
 
 def _begin(code: Code, cell: Cell, batch: int) -> None:
@@ -142,7 +161,7 @@ def _begin(code: Code, cell: Cell, batch: int) -> None:
         code.add(
             f"for (int k = 0; k < {cell.leaf}; k++) if (works{taps}) wk[k] = w[(leaf * {cell.leaf} + k) * {BLOCK}];"
         )
-    code.add("cuvil_grid_release();", "cuvil_grid_wait();")  # the weights above are constants
+    code.add("cuvil_grid_wait();")  # the weights above are constants
     state = f"{h0}[row * {hidden} + k]" if h0 else "0.0f"
     code.add(f"for (int k = (int)threadIdx.x; k < {hidden}; k += {cell.threads}) hs[k] = {state};")
     if cell.kind == "lstm":

@@ -123,7 +123,7 @@ def _kernel(
         else:
             code.add("float *shared = (float *)cuvil_shared;", "const int row = block, exists = 1;")
             code.add(f"const int lane = threadIdx.x % {ROW_LANES}, group = threadIdx.x / {ROW_LANES};")
-        code.add("cuvil_grid_release();", *early, "cuvil_grid_wait();")
+        code.add(*early, "cuvil_grid_wait();")
         code.add(f"const float *x = {function.ops[0].operands[0]} + (long)row * {row.size};")
         code.add(f"float *out = y + (long)row * {out};")
         if row.short:

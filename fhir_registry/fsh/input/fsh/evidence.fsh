@@ -7,6 +7,8 @@ Description: "Who signed a release: every signature over the release statement, 
 * target only Reference(CuvilModelResource or CuvilEngine)
 * recorded 1..1
 * agent.who.identifier 1..1
+* agent.who.identifier.system 1..1
+* agent.who.identifier.system = $key (exactly)
 * agent.who.identifier.value 1..1
 * entity 1..*
 * entity.role = #source (exactly)

@@ -53,3 +53,5 @@ Usage: #definition
 * insert Maps(13, ModelResource.identifier, DeviceDefinition.identifier)
 * insert Maps(14, ModelResource.engine, DeviceDefinition.hasPart.reference)
 * insert Maps(15, ModelResource.withdrawn, DeviceDefinition.property:withdrawn.value[x])
+* group.element[16].code = #ModelResource.evidence
+* group.element[16].noMap = true

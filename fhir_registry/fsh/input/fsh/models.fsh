@@ -12,12 +12,12 @@ Description: "One version of a medical imaging model as a hospital finds it: wha
 * identifier ^slicing.discriminator.type = #value
 * identifier ^slicing.discriminator.path = "system"
 * identifier ^slicing.rules = #open
-* identifier contains modelVersion 1..1 and release 1..1 and modelDigest 1..1
+* identifier contains modelVersion 1..1 and release 1..* and modelDigest 1..1
 * identifier[modelVersion] ^short = "NAME|VERSION"
 * identifier[modelVersion].system 1..1
 * identifier[modelVersion].system = $model-version (exactly)
 * identifier[modelVersion].value 1..1
-* identifier[release] ^short = "SHA3-512 of the signed release statement"
+* identifier[release] ^short = "SHA3-512 of the signed release statement; one for each release that is registered"
 * identifier[release].system 1..1
 * identifier[release].system = $release (exactly)
 * identifier[release].value 1..1
@@ -151,3 +151,10 @@ Description: "An engine on one machine, as the machine itself stated and signed 
 * version[hardwareFingerprint].type 1..1
 * version[hardwareFingerprint].type = $version#hardware-fingerprint
 * version[hardwareFingerprint].value obeys cuvil-sha3-512
+* property 1..*
+* property ^slicing.discriminator.type = #value
+* property ^slicing.discriminator.path = "type"
+* property ^slicing.rules = #open
+* property contains fingerprintGrade 1..1
+* property[fingerprintGrade].type = $property#fingerprintGrade
+* property[fingerprintGrade].value[x] only string

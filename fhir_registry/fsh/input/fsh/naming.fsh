@@ -34,3 +34,8 @@ Instance: deployment
 InstanceOf: NamingSystem
 Usage: #definition
 * insert Naming(Deployment, deployment, https://cuvil.org/fhir/NamingSystem/deployment, [[SHA3-512 of a signed deployment statement, 128 hexadecimal digits.]])
+
+Instance: key
+InstanceOf: NamingSystem
+Usage: #definition
+* insert Naming(Key, key, https://cuvil.org/fhir/NamingSystem/key, [[Id of a signing key: SHA-256 of its public key in DER (SubjectPublicKeyInfo), 64 hexadecimal digits.]])

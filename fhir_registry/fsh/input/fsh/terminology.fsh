@@ -10,6 +10,7 @@ Description: "What a property of a DeviceDefinition of this registry states."
 * #arithmetic "Arithmetic" "The named arithmetic that defines every result down to the bit."
 * #equivalence "Equivalence" "Verdict and grade of the comparison of the engine with an independent reference."
 * #target "Target" "The platform that an engine was compiled for."
+* #fingerprintGrade "Grade of the fingerprint" "How far the hardware fingerprint of a machine is trusted: asserted, since its administrator can change it."
 * #withdrawn "Withdrawn" "Day and reason of a withdrawal."
 
 ValueSet: ModelPropertyCodes
@@ -53,6 +54,7 @@ Description: "What a file of a release is."
 * #intoto "in-toto statements" "Statements for tools of software supply chains."
 * #dataset "Data sets" "Report on the data sets."
 * #page "Proof as a page" "The proof as a page for people."
+* #deployment "Deployment statement" "What a machine signed of the engine deployed on it."
 * #bundle "Whole release" "All files of the release in one."
 
 ValueSet: EvidenceDocumentCodes

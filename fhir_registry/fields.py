@@ -29,6 +29,12 @@ def objects(value: Any, *path: str | int) -> list[dict[str, Any]]:
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
+def values(value: Any, *path: str | int) -> list[Any]:
+    """The list at ``path``."""
+    found = at(value, *path)
+    return found if isinstance(found, list) else []
+
+
 def table(value: Any, *path: str | int) -> dict[str, Any]:
     """The object at ``path``."""
     found = at(value, *path)

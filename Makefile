@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients clean
+.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients sushi test-sushi test-examples clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26

@@ -92,9 +92,15 @@ def measure(server: Server, load: Load, seconds: float, connections: int, resour
         "p99_ms": round(fast.p99, 2),
         "cpu_us_per_request": round(used / max(1, fast.requests) * 1e6, 1),
         "half_load": {"per_second": round(slow.rate, 1), "p50_ms": round(slow.p50, 2), "p99_ms": round(slow.p99, 2)},
+        "server_mib": resident(server.pid),
         "requests": fast.requests + slow.requests,
         "errors": fast.errors + slow.errors,
     }
+
+
+def resident(pid: int) -> int:
+    """Memory of the server's process in MiB, which should not grow with what it has answered."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) >> 10
 
 
 def _with_bodies(server: Server, load: Load, first: int) -> Load:
@@ -190,13 +196,13 @@ def main() -> None:
         print(json.dumps(report, indent=2))
         return
     print(f"{resources_line(report)}\n")
-    print("phase        req/s  wanted   p50 ms   p99 ms  CPU us/req   half load req/s   p99 ms  errors")
+    print("phase        req/s  wanted   p50 ms   p99 ms  CPU us/req   half load req/s   p99 ms  errors  MiB")
     for row in report["phases"]:
         half = row["half_load"]
         print(
             f"{row['phase']:10} {row['per_second']:7.0f} {row['wanted_per_second']:7} {row['p50_ms']:8.2f} "
             f"{row['p99_ms']:8.2f} {row['cpu_us_per_request']:11.0f} {half['per_second']:17.0f} "
-            f"{half['p99_ms']:8.2f} {row['errors']:7}"
+            f"{half['p99_ms']:8.2f} {row['errors']:7} {row['server_mib']:4}"
         )
     print()
     for row in report.get("searches", ()):

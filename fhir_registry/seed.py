@@ -8,6 +8,7 @@ from fhir_registry.definitions.conformance import conformance_resources
 from fhir_registry.json_text import read_json
 from fhir_registry.search.extract import index_rows
 from fhir_registry.store.base import Store, Stored, Write
+from fhir_registry.subscriptions.topics import topics
 
 
 def seed(store: Store) -> int:
@@ -17,7 +18,7 @@ def seed(store: Store) -> int:
     """
     writes = [
         Write("PUT", item["resourceType"], item["id"], item, tuple(index_rows(item)))
-        for item in conformance_resources()
+        for item in (*conformance_resources(), *topics())
         if not _holds(store.read(item["resourceType"], item["id"]), item)
     ]
     if writes:

@@ -77,6 +77,12 @@ def serve(
         float, typer.Option(metavar="N", min=0, help="Writes a second of one client; 0 is no limit.")
     ] = 100.0,
     at_once: Annotated[int, typer.Option(metavar="N", min=1, help="Requests being answered at once.")] = 256,
+    allow_endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]", help="A host that may be notified though it is private.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Serve the registry, as FHIR R5 and as pages for people, until interrupted."""
     from cuvil_assets.cli import registry as command
@@ -86,7 +92,16 @@ def serve(
     if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
         raise UsageError("--tls-cert and --tls-key belong together, and --client-ca needs them; give all of them")
     tls = TlsFiles(tls_cert, tls_key, client_ca) if tls_cert is not None and tls_key is not None else None
-    serving = Serving(base.rstrip("/"), trust_root, private, read_rate, write_rate, at_once, tls)
+    serving = Serving(
+        base.rstrip("/"),
+        trust_root,
+        private,
+        read_rate,
+        write_rate,
+        at_once,
+        tls,
+        endpoints=frozenset(allow_endpoint or ()),
+    )
     command.serve(host, port, Place(data, database), serving)
 
 

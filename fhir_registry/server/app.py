@@ -33,6 +33,7 @@ from fhir_registry.server.service import READ_ONLY, InvalidResourceError, Servic
 from fhir_registry.server.transaction import process
 from fhir_registry.server.validate import validate_operation
 from fhir_registry.store.base import StoreUnavailableError
+from fhir_registry.subscriptions.operations import events_operation, status_operation
 
 LOG: Final = logging.getLogger("cuvil.registry")
 Recorder = Callable[[Request, Response], Awaitable[None]]
@@ -102,6 +103,9 @@ class FhirApp:
             if self.admit is not None:
                 request = await self.admit(request)
             if for_people:
+                static = self.pages.static(request)
+                if static is not None:
+                    return request, static
                 return await self.service.ask(self.pages.answer, request, long=True)
             check_accept(request)
             if request.method in _WITH_BODY:
@@ -168,6 +172,11 @@ class FhirApp:
                 return await service.ask(model_resource, service.store, request, identifier)
             case ("GET" | "POST", [identifier, "$verify"]) if kind == "DeviceDefinition":
                 return await service.ask(verify, service.store, identifier, self.trust_root, long=True)
+            case ("GET" | "POST", [identifier, "$status" | "$events" as name]) if kind == "Subscription":
+                if service.subscribing is None:
+                    raise HttpError(405, "not-supported", "this server notifies nobody")
+                operation = status_operation if name == "$status" else events_operation
+                return await service.ask(operation, service.subscribing.store, request, identifier)
             case ("GET", [identifier]):
                 return await service.ask(service.read, request, kind, identifier)
             case ("PUT", [identifier]):

@@ -27,9 +27,13 @@ from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
 from fhir_registry.store.open import open_store
 from fhir_registry.store.sql_store import SqlStore
+from fhir_registry.subscriptions.admission import Admission
+from fhir_registry.subscriptions.endpoint import Endpoints
+from fhir_registry.subscriptions.notifier import Notifier
 
 AUDIT = "audit.sqlite"
-CONNECTIONS = 16
+READERS = 12
+"""Threads that wait for a database elsewhere; fewer than its connections, so that readers never keep writers out."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Serving:
     ``audience``: the address that tokens must be for; what a request says of itself would let a token for another
     server in. ``trust_root``: whose builders may write; this machine's own keys if absent. ``private``: reads too are
     for those who are known. ``read_rate`` and ``write_rate``: requests a second of one client, 0 for no limit.
-    ``at_once``: requests being answered.
+    ``at_once``: requests being answered. ``endpoints``: hosts that may be notified though they are private.
     """
 
     base: str = ""
@@ -50,6 +54,7 @@ class Serving:
     at_once: int = 256
     tls: TlsFiles | None = None
     audience: str = ""
+    endpoints: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -62,8 +67,10 @@ class Registry:
     used: UsedTokens
     app: App
     serving: Serving
+    notifier: Notifier
 
     def close(self) -> None:
+        self.notifier.close()
         self.writer.close()
         self.outbox.close()
         self.used.close()
@@ -86,15 +93,17 @@ def open_registry(folder: Path, serving: Serving, *, version: str, address: str 
     access = Access(
         serving.trust_root, used, private=serving.private, rates=names, audience=serving.base or serving.audience
     )
+    endpoints = Endpoints(serving.endpoints)
     app = FhirApp(
-        Service(store, writer),
+        Service(store, writer, Admission(store, endpoints)),
         version=version,
         base=serving.base,
         trust_root=serving.trust_root,
         admit=access.admit,
         record=record,
     )
-    return Registry(store, writer, outbox, used, Limited(app, addresses, serving.at_once), serving)
+    notifier = Notifier(store, endpoints, serving.base or serving.audience)
+    return Registry(store, writer, outbox, used, Limited(app, addresses, serving.at_once), serving, notifier)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -112,12 +121,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def allow_files(wanted: int = 8192) -> None:
+    """As many open files as connections, databases and TLS handshakes may need; shells often give 1024."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Answer until SIGINT or SIGTERM; requests in progress are answered, and all that was accepted is on disk."""
     import uvicorn
 
     from fhir_registry.server.protocol import FhirProtocol
 
+    allow_files()
     tls = registry.serving.tls
     context = server_context(tls) if tls is not None else None
     config = uvicorn.Config(
@@ -139,8 +159,7 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
 
     async def run() -> None:
         if registry.store.waits:
-            # As many threads as the store has connections: the others write, or wait in this process.
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CONNECTIONS, "registry-reader"))
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(READERS, "registry-reader"))
         task: asyncio.Task[Any] = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)

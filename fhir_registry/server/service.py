@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from fhir_registry.json_text import JsonError, read_json, write_json
@@ -19,6 +19,9 @@ from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import ConflictError, Store, Stored, TooLongError, Write, Written
 from fhir_registry.validation.issues import Issue, one_outcome
 from fhir_registry.validation.walk import validate
+
+if TYPE_CHECKING:
+    from fhir_registry.subscriptions.admission import Admission
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
 Answer = TypeVar("Answer")
@@ -36,6 +39,7 @@ READ_ONLY: Final = frozenset(
         "NamingSystem",
         "OperationDefinition",
         "SearchParameter",
+        "SubscriptionTopic",
         "StructureDefinition",
         "ValueSet",
     }
@@ -43,10 +47,16 @@ READ_ONLY: Final = frozenset(
 
 
 class Service:
-    """The interactions over a store; writes go through ``writer``."""
+    """The interactions over a store; writes go through ``writer``, Subscriptions through ``subscribing`` first."""
 
-    def __init__(self, store: Store, writer: GroupCommit[Sequence[Write], list[Written]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: GroupCommit[Sequence[Write], list[Written]],
+        subscribing: Admission | None = None,
+    ) -> None:
         self.store = store
+        self.subscribing = subscribing
         self.writer = writer
         self._long_running = asyncio.Semaphore(LONG_AT_ONCE)
         self._long_waiting = 0
@@ -245,6 +255,12 @@ class Service:
         issues = [issue for issue in validate(found) if issue.severity in ("fatal", "error")]
         if issues:
             raise InvalidResourceError(issues)
+        if kind == "Subscription":
+            if self.subscribing is None:
+                raise HttpError(405, "not-supported", "this server notifies nobody")
+            found, issues = self.subscribing.accept(found)
+            if issues:
+                raise InvalidResourceError(issues)
         meta = found.get("meta")
         if isinstance(meta, dict):
             meta = {name: value for name, value in meta.items() if name not in ("versionId", "lastUpdated")}

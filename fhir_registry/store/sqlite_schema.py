@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from evidence.audit_store import sync_folder
 from fhir_registry.store.migrate import TABLE, check_known, engine_of, revision_of, revisions, upgrade
 
 
@@ -16,6 +17,8 @@ def connect(path: Path) -> sqlite3.Connection:
     found.execute("PRAGMA journal_mode = WAL")
     # A commit is durable when it returns: the log is synced each time, and several writes share one commit.
     found.execute("PRAGMA synchronous = FULL")
+    # 32 MB of log before it is copied into the file: the same pages change again and again, and are copied once.
+    found.execute("PRAGMA wal_autocheckpoint = 8000")
     return found
 
 
@@ -55,3 +58,4 @@ def _copy(path: Path, old: str) -> None:
     with unfinished.open("rb+") as file:
         os.fsync(file.fileno())
     unfinished.replace(kept)
+    sync_folder(kept.parent)

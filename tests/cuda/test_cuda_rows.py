@@ -97,10 +97,13 @@ def test_blocked_values(channels, height, width):
     ends(b.op("Pad", first, b.constant(values=[0, 0, 1, 2, 0, 0, 0, 1], dtype=np.int64), mode="reflect"))
     cut = [b.constant(values=v, dtype=np.int64) for v in ([1, 0], [height, width], [2, 3], [2, 1])]
     ends(b.op("Slice", second, *cut))
+    for mode, scales, more in (("linear", [1, 1, 2, 1.5], {}), ("nearest", [1, 1, 0.5, 2], {"nearest_mode": "floor"})):
+        sizes = ["", b.constant(values=scales)]
+        ends(b.op("Resize", first, *sizes, mode=mode, coordinate_transformation_mode="asymmetric", **more))
     b.output(b.op("GlobalAveragePool", first))
     b.output(b.op("GlobalMaxPool", second))
     b.output(b.op("ReduceMean", second, axes=[2, 3], keepdims=0))
-    b.check({"max_pool", "average_pool", "global_average_pool", "pad", "slice"})
+    b.check({"max_pool", "average_pool", "global_average_pool", "pad", "slice", "resize"})
 
 
 @SOME

@@ -40,7 +40,7 @@ def open_store_at(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
     """Opens the same store of one kind each time; empty the first time."""
     if request.param == "sqlite":
         return lambda clock=utc_now: SqliteStore(tmp_path / "registry.sqlite", clock)
-    address = request.getfixturevalue("cluster").database()
+    address = request.getfixturevalue("cluster").emptied()
     from fhir_registry.store.postgresql import PostgresqlStore
 
     return lambda clock=utc_now: PostgresqlStore(address, clock)
@@ -66,6 +66,6 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]
     if request.param == "postgresql":
         from fhir_registry.store.postgresql import PostgresqlStore
 
-        store = PostgresqlStore(request.getfixturevalue("cluster").database())
+        store = PostgresqlStore(request.getfixturevalue("cluster").emptied())
     with serving(tmp_path, store) as client:
         yield client

@@ -87,7 +87,7 @@ def running(
     shutil.copytree(released.home / "keys", home / "keys")
     monkeypatch.setenv("CUVIL_HOME", str(home))
     if request.param == "postgresql":
-        monkeypatch.setenv("CUVIL_REGISTRY_DATABASE", request.getfixturevalue("cluster").database())
+        monkeypatch.setenv("CUVIL_REGISTRY_DATABASE", request.getfixturevalue("cluster").emptied())
     process = subprocess.Popen(
         [sys.executable, "-m", "cuvil_assets.cli", "registry", "serve", "--port", "0"],
         env={**os.environ, "CUVIL_HOME": str(home)},

@@ -22,11 +22,16 @@ from fhir_registry.server.writer import GroupCommit
 from fhir_registry.store.base import Write, Written
 from fhir_registry.store.sql_store import SqlStore
 from fhir_registry.store.sqlite import SqliteStore
+from fhir_registry.subscriptions.admission import Admission
+from fhir_registry.subscriptions.endpoint import Endpoints
 
 
 @contextmanager
-def serving(folder: Path, store: SqlStore | None = None) -> Iterator[Client]:
-    """An open registry (no tokens) over ``store``, or with its files in ``folder``."""
+def serving(folder: Path, store: SqlStore | None = None, endpoints: frozenset[str] = frozenset()) -> Iterator[Client]:
+    """An open registry (no tokens) over ``store``, or with its files in ``folder``.
+
+    ``endpoints``: hosts that Subscriptions may name though they are private; nothing is sent by itself.
+    """
     store = store or SqliteStore(folder / "registry.sqlite")
     writer: GroupCommit[Sequence[Write], list[Written]] = GroupCommit(store.commit_each, "registry-writer")
     outbox = Outbox(store.database)
@@ -34,7 +39,7 @@ def serving(folder: Path, store: SqlStore | None = None) -> Iterator[Client]:
     async def record(request: Request, response: Response) -> None:
         await outbox.appended(audit_event(request, response, "test registry"))
 
-    app = FhirApp(Service(store, writer), version="test", record=record)
+    app = FhirApp(Service(store, writer, Admission(store, Endpoints(endpoints))), version="test", record=record)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -14,6 +14,7 @@ from fhir_registry.definitions.conformance import conformance_resources, definit
 from fhir_registry.definitions.snapshot import SnapshotError, snapshot
 from fhir_registry.search.parameters import BASE, SERVED, parameters_of
 from fhir_registry.seed import seed
+from fhir_registry.subscriptions.topics import topics
 from fhir_registry.validation.walk import validate
 
 OWN = list(generated().values())
@@ -22,7 +23,7 @@ PROFILE = f"{BASE}/StructureDefinition/cuvil-model-resource"
 
 @pytest.fixture
 def seeded(registry: Client) -> Iterator[Client]:
-    assert seed(registry.store) == len(OWN)
+    assert seed(registry.store) == len(OWN) + len(topics())
     yield registry
 
 

@@ -19,6 +19,7 @@ from registry_client import Client
 from fhir_registry.search.extract import Row
 from fhir_registry.server.http import HttpError, Receive, Scope, Send
 from fhir_registry.server.limits import BURST_SECONDS, Limited, Rates, network
+from fhir_registry.server.protocol import MOST_CONNECTIONS
 from fhir_registry.server.serve import listen
 from tests.fuzz.registry_process import Server
 
@@ -241,3 +242,48 @@ def test_an_answer_nobody_takes_is_dropped(registry: Client, monkeypatch: pytest
         time.sleep(1.0)
         assert len(everything(slow)) < 7_000_000
     assert len(registry.raw("GET", f"Organization/{made['id']}")[2]) > 7_000_000
+
+
+def test_a_thousand_idle_connections_leave_the_server_alive(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * MOST_CONNECTIONS:
+        pytest.skip(f"this machine gives a process {hard} files, and the test needs more")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    server = Server(tmp_path, "--read-rate", "0")
+    try:
+        with contextlib.ExitStack() as stack:
+            held = [stack.enter_context(opened(server.base)) for _ in range(MOST_CONNECTIONS + 100)]
+            last = everything(held[-1])
+            assert last.startswith(b"HTTP/1.1 503 ") and b"OperationOutcome" in last
+            held[0].sendall(b"GET /fhir/metadata HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert everything(held[0]).startswith(b"HTTP/1.1 200 ")
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                if Client(server.base).call("GET", "metadata")[0] == 200:
+                    break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("the server does not answer after the connections have gone")
+    finally:
+        log = server.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "Traceback" not in log and "Too many open files" not in log
+
+
+def test_only_a_server_behind_a_proxy_believes_who_it_names(tmp_path: Path) -> None:
+    """X-Forwarded-For would give every request a bucket of its own, and a false address in the audit trail."""
+    server = Server(tmp_path, "--read-rate", "1")
+    claimed = [{"X-Forwarded-For": f"192.0.2.{n}"} for n in range(20)]
+    try:
+        direct = [Client(server.base).call("GET", "metadata", headers=one)[0] for one in claimed]
+    finally:
+        server.stop()
+    server = Server(tmp_path, "--read-rate", "1", "--base", server.base, "--port", str(server.port))
+    try:
+        proxied = [Client(server.base).call("GET", "metadata", headers=one)[0] for one in claimed]
+    finally:
+        server.stop()
+    assert direct.count(429) >= 2 and proxied == [200] * 20

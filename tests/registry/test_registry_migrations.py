@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -116,6 +117,14 @@ def test_a_newer_schema_and_other_tables_are_refused(tmp_path: Path) -> None:
         database.execute("CREATE TABLE resource (anything TEXT)")
     with pytest.raises(UsageError, match="'resource' that is not of a registry"):
         SqliteStore(other)
+
+
+def test_without_the_driver_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert main(["registry", "list", "--database", "postgresql://registry@db.example/registry"]) == 2
+    assert capsys.readouterr().err == "cuvil: PostgreSQL needs a driver: pip install 'cuvil[postgresql]'\n"
 
 
 def test_migrate_says_what_it_did(old: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def execute(address: str, *statements: str) -> None:
 
 @pytest.fixture
 def address(cluster: Cluster) -> str:
-    return cluster.database()
+    return cluster.emptied()
 
 
 @pytest.fixture

@@ -12,8 +12,11 @@ from typing import Final
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.symbols import Symbols
+from compiler_kernels.ir.views import MOVES
 from compiler_kernels.targets.c.program import emit_for
 from compiler_kernels.targets.c.runtime_checks import REFUSING
+from compiler_kernels.targets.c.scalar import emit_kernel
+from compiler_kernels.targets.c.sizes import is_symbolic
 from compiler_kernels.targets.c.writer import Kernel, c_type
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
@@ -40,7 +43,7 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
             raise UnsupportedError(
                 f"operator {op.kind} refuses run-time values, which GPU code cannot report: build for a CPU target"
             )
-    kernel = emit_for(function, SCALAR, f"{name}_item", symbols)
+    kernel = _by_items(function, f"{name}_item", symbols)
     threads = max(1, kernel.items)
     scratch = -(-kernel.scratch_floats // 16) * 64
     if scratch:
@@ -58,6 +61,19 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
         independent=True,
         sizes=kernel.sizes,
     )
+
+
+def _by_items(function: Graph, name: str, symbols: Symbols | None) -> Kernel:
+    """The scalar section's kernel, or the plain one of one element per item where that makes more items."""
+    kernel = emit_for(function, SCALAR, name, symbols)
+    moved = len(function.ops) > 1 and any(op.kind in MOVES for op in function.ops)
+    if is_symbolic(function) or moved:  # statements whose body moves values are for the other generator
+        return kernel
+    try:
+        plain = emit_kernel(function, name, symbols)
+    except UnsupportedError:  # a layout or a packing it does not know
+        return kernel
+    return plain if plain.items > kernel.items else kernel
 
 
 def _wrapper(function: Graph, kernel: Kernel, name: str, threads: int, scratch: int) -> str:

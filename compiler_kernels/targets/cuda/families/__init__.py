@@ -17,6 +17,7 @@ from compiler_kernels.targets.cuda.families.pointwise import pointwise
 from compiler_kernels.targets.cuda.families.pool import global_pool, pool
 from compiler_kernels.targets.cuda.families.product import product
 from compiler_kernels.targets.cuda.families.recurrent import recurrent
+from compiler_kernels.targets.cuda.families.resize import resize
 from compiler_kernels.targets.cuda.families.rows import layer_normalization, reduction, softmax
 from compiler_kernels.targets.cuda.families.stem import stem
 from compiler_kernels.targets.cuda.families.winograd import winograd
@@ -28,7 +29,7 @@ FAMILIES: tuple[Family, ...] = (
     *(conv, winograd, stem, depthwise),
     patches,
     *(product, softmax, layer_normalization, reduction, recurrent),
-    *(pool, global_pool, pointwise),
+    *(pool, global_pool, pointwise, resize),
     *(relayout, packing, join, moves, strided),
 )
 

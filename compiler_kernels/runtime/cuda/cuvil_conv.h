@@ -169,7 +169,7 @@ template <class P> struct cuvil_conv {
         const int warp = threadIdx.x / 32, way = warp % P::LW, pixels = warp / P::LW;
         const int begin = at.share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         copy_weights(at, begin, shared, w);
-        P::ready(y);
+        P::ready(y, block);
         copy_inputs(at, begin, shared + W_FLOATS, x);
         cuvil_copy_commit();
         cuvil_tree<LEVELS, OWN> tree;

@@ -69,9 +69,6 @@ template <int LEVELS, int N> struct cuvil_tree {
     }
 };
 
-#ifndef VARIANT
-#define VARIANT 1
-#endif
 template <int TQ, int QUAD> CUVIL_FN void cuvil_weights(float4 (&u)[4][TQ], const float *w)
 {
     CUVIL_UNROLL for (int k = 0; k < 4; k++)
@@ -84,10 +81,9 @@ template <int N, int STEP, int TQ, int TP, int TW, int ROW, int COLUMN, int QUAD
 CUVIL_FN void cuvil_taps(float4 (&a)[TP][TQ], const float *x, const float *w)
 {
     float4 u[2][4][TQ];
-    if (VARIANT == 1) cuvil_weights<TQ, QUAD>(u[0], w);
+    cuvil_weights<TQ, QUAD>(u[0], w);
     CUVIL_UNROLL for (int g = 0; g < 2 * N; g++) {
-        if (VARIANT == 0) cuvil_weights<TQ, QUAD>(u[g % 2], w + g * 64);
-        else if (g + 1 < 2 * N) cuvil_weights<TQ, QUAD>(u[(g + 1) % 2], w + (g + 1) * 64);
+        if (g + 1 < 2 * N) cuvil_weights<TQ, QUAD>(u[(g + 1) % 2], w + (g + 1) * 64);
         const float *from = x + g / 2 * STEP + g % 2 * 4;
         CUVIL_UNROLL for (int p = 0; p < TP; p++) {
             const float4 v = cuvil_load4(from + p / TW * ROW + p % TW * COLUMN);

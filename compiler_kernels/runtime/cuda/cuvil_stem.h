@@ -26,19 +26,19 @@ template <class P> struct cuvil_stem {
         return P::RUN ? in * P::TW * P::SW + across < P::COLUMNS_IN : in < P::ROWS_IN && across < P::COLUMNS_IN;
     }
 
-    template <class... Operands> CUVIL_FN void run(const float *x, const float *w, float *y, Operands... operands)
+    template <class... Operands> CUVIL_FN void run(int block, const float *x, const float *w, float *y, Operands... operands)
     {
         float *xs = (float *)cuvil_shared, *ws = xs + X_FLOATS;
-        int i = blockIdx.x;
+        int i = block;
         const int column = i % P::TILE_COLUMNS * P::TW, row = i / P::TILE_COLUMNS % P::TILE_ROWS * TH;
         i /= P::TILE_COLUMNS * P::TILE_ROWS;
-        const int d = i % P::OD, block = i / P::OD % GROUPS * OCBS, n = i / (P::OD * GROUPS);
+        const int d = i % P::OD, outputs = i / P::OD % GROUPS * OCBS, n = i / (P::OD * GROUPS);
         for (int e = threadIdx.x; e < OCBS * P::C * POS * 4; e += THREADS) {
             const int b = e / (P::C * POS * 4), piece = e % (P::C * POS * 4);
-            const bool kept = block + b < P::BLOCKS;
-            cuvil_copy_async<16>(ws + b * SLICE + piece * 4, w + (long)(kept ? block + b : 0) * (P::C * POS * 16) + piece * 4, kept);
+            const bool kept = outputs + b < P::BLOCKS;
+            cuvil_copy_async<16>(ws + b * SLICE + piece * 4, w + (long)(kept ? outputs + b : 0) * (P::C * POS * 16) + piece * 4, kept);
         }
-        P::ready(y);
+        P::ready(y, block);
         const float *base = x + P::ORIGIN + (long)n * P::XN + d * P::SD * P::XD;
         for (int e = threadIdx.x; e < P::C * P::KD * ROWS * COLUMNS; e += THREADS) {
             const int c = P::PLANAR ? e / (P::KD * ROWS * COLUMNS) : e % P::C, rest = P::PLANAR ? e : e / P::C;
@@ -77,7 +77,7 @@ template <class P> struct cuvil_stem {
                 }
             CUVIL_UNROLL for (int p = 0; p < TP; p++) tree.push(0, leaf, p, a[p]);
         }
-        const int oc = block * 16 + lo * 4;
+        const int oc = outputs * 16 + lo * 4;
         CUVIL_UNROLL for (int p = 0; p < TP; p++) {
             const int down = row + first + p / P::TW * LP, across = column + p % P::TW;
             const int h = P::RUN ? 0 : down, along = P::RUN ? down * P::TW + across : across;

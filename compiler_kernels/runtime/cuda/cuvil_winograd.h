@@ -202,19 +202,19 @@ template <class P> struct cuvil_winograd {
 
     /* P::ready stands between the copy of weights and the first touch of memory that earlier kernels use. */
     template <class... Operands>
-    CUVIL_FN void run(const float *x, const float *w, float *workspace, unsigned *tickets, float *y, Operands... operands)
+    CUVIL_FN void run(int block, const float *x, const float *w, float *workspace, unsigned *tickets, float *y, Operands... operands)
     {
         float *v = (float *)cuvil_shared, *u = v + FIRST;
-        const int member = blockIdx.x % MEMBERS, sum = blockIdx.x / MEMBERS, part = member % PARTS, share = member / PARTS;
-        const int group = sum % TILE_GROUPS, block = sum / TILE_GROUPS * OCBS;
+        const int member = block % MEMBERS, sum = block / MEMBERS, part = member % PARTS, share = member / PARTS;
+        const int group = sum % TILE_GROUPS, first = sum / TILE_GROUPS * OCBS;
         const int warp = threadIdx.x / 32, way = warp / LOCAL, local = warp % LOCAL;
         const int begin = share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         const long base = (long)sum * KEPT * POSITIONS * T * QUADS;
         CUVIL_UNROLL for (int b = 0; b < P::BUFFERS; b++) {
-            if (begin + b < end) copy_weights(begin + b, block, part, u + b * U_FLOATS, w);
+            if (begin + b < end) copy_weights(begin + b, first, part, u + b * U_FLOATS, w);
             cuvil_copy_commit();
         }
-        P::ready(y);
+        P::ready(y, block);
         cuvil_tree<LEVELS, OWN> tree;
         float4 early[4][4];
         bool there = EARLY && (int)threadIdx.x < P::LW * T * UNITS_PER * 2 && load_plane(early, threadIdx.x, begin, group, part, x);
@@ -238,7 +238,7 @@ template <class P> struct cuvil_winograd {
                 leaf_sum(a, leaf, from, slices + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);
             }
             __syncwarp();
-            if (round + P::BUFFERS < end) copy_weights(round + P::BUFFERS, block, part, slices, w);
+            if (round + P::BUFFERS < end) copy_weights(round + P::BUFFERS, first, part, slices, w);
             cuvil_copy_commit();
             __syncthreads();
             if (P::LW == 1) {
@@ -292,7 +292,7 @@ template <class P> struct cuvil_winograd {
                     }
                 }
             }
-            outputs(m, tile_at(group, e / QUADS), block * 16 + e % QUADS * 4, y, operands...);
+            outputs(m, tile_at(group, e / QUADS), first * 16 + e % QUADS * 4, y, operands...);
         }
     }
 

@@ -52,7 +52,7 @@ def validate(
     if not isinstance(kind, str):
         return [Issue(ERROR, "structure", "", "a resource is a JSON object with a resourceType")]
     walk.resource(resource, kind, resource)
-    return walk.issues
+    return list(dict.fromkeys(walk.issues))  # a rule may stand on the element and on its type
 
 
 class _Walk:

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from benchmarks import zoo
 from compiler_kernels.compile import Frozen, freeze_model, generate_frozen
 from compiler_kernels.engine import load_engine
+from compiler_kernels.policy import Numerics, Policy
+from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import Driver
@@ -40,6 +42,13 @@ class Subject:
     name: str
     file: str = ""
     batch: int = 1
+    prefer: str = ""
+    """``size``: numerics.prefer of the policy, which keeps every convolution direct."""
+
+    @property
+    def key(self) -> str:
+        """The name, with what the policy prefers."""
+        return f"{self.name}:{self.prefer}" if self.prefer else self.name
 
     def onnx(self) -> bytes:
         """The model's bytes; a network of the zoo is exported for its batch."""
@@ -49,19 +58,21 @@ class Subject:
         return zoo.onnx_bytes(replace(net, shape=(self.batch, *net.shape[1:])))
 
     def pins(self, data: bytes) -> dict[str, tuple[int, ...]]:
-        """Shapes of inputs whose first axis the file leaves open."""
+        """Shapes of inputs that the file leaves open: the batch first, 64 for further open axes, 32 of volumes."""
         import onnx
 
         found = {}
         for value in onnx.load_from_string(data).graph.input if self.file else ():
             dims = [d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim]
-            if dims and isinstance(dims[0], str) and all(isinstance(d, int) for d in dims[1:]):
-                found[value.name] = (self.batch, *(int(d) for d in dims[1:]))
+            if any(isinstance(d, str) for d in dims):
+                first = self.batch if isinstance(dims[0], str) else int(dims[0])
+                side = 32 if len(dims) == 5 else 64
+                found[value.name] = (first, *(side if isinstance(d, str) else int(d) for d in dims[1:]))
         return found
 
     @property
     def label(self) -> str:
-        return f"{self.name} batch {self.batch}"
+        return f"{self.key} batch {self.batch}"
 
 
 @dataclass
@@ -84,14 +95,20 @@ def c_driver() -> Driver:
 def frozen_of(subject: Subject) -> Frozen:
     """The subject up to the freeze."""
     data = subject.onnx()
-    return freeze_model(data, subject.pins(data))
+    policy = None
+    if subject.prefer:
+        identity = ModelIdentity(name=subject.name, version="0")
+        policy = Policy(version=1, model=identity, numerics=Numerics.model_validate({"prefer": subject.prefer}))
+    return freeze_model(data, subject.pins(data), policy)
 
 
 def build(subject: Subject, target: str, folder: Path, emulate: bool = False) -> Built:
     """Compile one subject into ``folder``; ``emulate``: a program and the words that run it without a GPU."""
     began = time.perf_counter()
     frozen = frozen_of(subject)
-    made = build_files(frozen, target, folder / f"{subject.name}-{subject.batch}-{target}", emulate)
+    made = build_files(
+        frozen, target, folder / f"{subject.name}-{subject.prefer or 'speed'}-{subject.batch}-{target}", emulate
+    )
     made.subject = subject
     made.seconds["all"] = round(time.perf_counter() - began, 2)
     return made

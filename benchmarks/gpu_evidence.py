@@ -71,6 +71,26 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _apart(work: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """``_attempt`` in a child of its own: a fresh context on the GPU, and a crash that ends nothing else."""
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def child() -> None:
+        sender.send(_attempt(work, *arguments))
+
+    process = context.Process(target=child)
+    process.start()
+    sender.close()
+    try:
+        found: dict[str, Any] = receiver.recv()
+    except EOFError:
+        process.join()
+        found = {"error": f"the process ended with {process.exitcode}"}
+    process.join()
+    return found
+
+
 def _attempt(work: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     """The result of one piece of work under ``ok``, or the sentence of its failure under ``error``."""
     try:
@@ -95,10 +115,12 @@ class Session:
 
     def subjects(self) -> list[Subject]:
         files = [Subject(Path(f).stem, f) for f in self.options.files]
-        return [Subject(n) for n in self.options.nets.split(",") if n] + files
+        return [
+            Subject(n.partition(":")[0], prefer=n.partition(":")[2]) for n in self.options.nets.split(",") if n
+        ] + files
 
     def batches(self, subject: Subject) -> list[Subject]:
-        sizes = [int(b) for b in self.options.batches.split(",") if b]
+        sizes = [int(b) for b in self.options.batches.split(",") if b and not subject.prefer]
         if subject.name == self.options.all_batches:
             sizes = list(range(2, 33))
         return [Subject(subject.name, subject.file, b) for b in sizes]
@@ -118,12 +140,12 @@ class Session:
             ]
             compiled = {}
             if not (self.options.skip_torch or self.options.skip_compile):
-                for net in (s.name for s in self.subjects() if not s.file):
+                for net in {s.name for s in self.subjects() if not s.file}:
                     compiled[net] = pool.submit(_attempt, gpu_torch.warm_compile, net, 1)
             for subject, target, future in waiting:
                 got = future.result()
                 if "ok" in got:
-                    self.built[subject.name, subject.batch, target] = got["ok"]
+                    self.built[subject.key, subject.batch, target] = got["ok"]
                 else:
                     self.failures[f"build {subject.label} {target}"] = got["error"]
                     self.say(f"{subject.label} for {target}: {got['error']}")
@@ -138,8 +160,8 @@ class Session:
     def check(self, subject: Subject) -> dict[str, Any]:
         """Bits, rows, memory and times of one subject."""
         row: dict[str, Any] = {}
-        gpu = self.built.get((subject.name, 1, "cuda-sm_90"))
-        cpu = self.built.get((subject.name, 1, CPU))
+        gpu = self.built.get((subject.key, 1, "cuda-sm_90"))
+        cpu = self.built.get((subject.key, 1, CPU))
         if gpu is None or cpu is None:
             return {"error": "not built"}
         free = gpu_checks.free_bytes() if not self.options.emulate else 0
@@ -147,15 +169,15 @@ class Session:
         if runner.engine is not None:
             used = free - gpu_checks.free_bytes()
             row["memory"] = {"engine_bytes": runner.engine.device_bytes, "device_bytes_taken_by_loading": used}
-        self.report["machine"]["device"] = runner.device
+        row["device"] = runner.device
         row["bits"] = gpu_checks.bits(runner, reference, self.options.inputs)
-        older = self.built.get((subject.name, 1, "cuda-sm_80"))
+        older = self.built.get((subject.key, 1, "cuda-sm_80"))
         if older is not None:
             ran = Runner(older)
             row["sm_80"] = {"device": ran.device, **gpu_checks.bits(ran, reference, 2)}
         row["rows"] = {}
         for one in self.batches(subject):
-            made = self.built.get((one.name, one.batch, "cuda-sm_90"))
+            made = self.built.get((one.key, one.batch, "cuda-sm_90"))
             if made is not None:
                 row["rows"][one.batch] = gpu_checks.rows(Runner(made), runner, one.batch)
         if not self.options.emulate:
@@ -167,8 +189,8 @@ class Session:
                 row["torch"] = gpu_torch.measure(
                     subject.name, 1, self.options.runs, compiled=not self.options.skip_compile
                 )
-                row |= gpu_checks.against(row, LIMITS.get(subject.name))
-        self.say(f"{subject.name}: {gpu_checks.summary(row)}")
+                row |= gpu_checks.against(row, None if subject.prefer else LIMITS.get(subject.name))
+        self.say(f"{subject.key}: {gpu_checks.summary(row)}")
         return row
 
     def large_batch(self, name: str, batch: int) -> dict[str, Any]:
@@ -189,11 +211,13 @@ class Session:
         self.build_all()
         self.report["nets"] = {}
         for subject in self.subjects():
-            got = _attempt(self.check, subject)
-            self.report["nets"][subject.name] = got.get("ok", got)
+            got = _apart(self.check, subject)
+            self.report["nets"][subject.key] = got.get("ok", got)
+            if "error" in got:
+                self.say(f"{subject.name}: {got['error']}")
             self.save()
         if "32" in self.options.batches.split(",") and "resnet18" in self.options.nets:
-            self.report["resnet18 batch 32"] = _attempt(self.large_batch, "resnet18", 32)
+            self.report["resnet18 batch 32"] = _apart(self.large_batch, "resnet18", 32)
         small = min(self.subjects(), key=lambda s: Path(s.file).stat().st_size if s.file else 1 << 40)
         if self.options.bisect:
             self.report["bisect"] = _attempt(gpu_checks.bisection, small)
@@ -223,7 +247,9 @@ def _plain(value: Any) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_evidence", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", default="benchmarks/results/gpu_evidence.json", help="the JSON file to write")
-    parser.add_argument("--nets", default=",".join(LIMITS), help=f"of {', '.join(zoo.ZOO)}")
+    parser.add_argument(
+        "--nets", default=",".join(LIMITS), help=f"of {', '.join(zoo.ZOO)}; NAME:size for numerics.prefer: size"
+    )
     parser.add_argument("--files", nargs="*", default=[], help="ONNX files to compare besides")
     parser.add_argument("--batches", default="2,7,32", help="batches whose rows are compared with the batch of one")
     parser.add_argument("--all-batches", default="ecg", help="the net whose rows are compared for all of 2 to 32")

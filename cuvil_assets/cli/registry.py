@@ -181,6 +181,24 @@ def migrate(place: Place, as_json: bool) -> None:
         print(f"schema {after}, before {before}" if before else f"schema {after} made")
 
 
+def token(address: str, key: Path | None, seconds: int, as_json: bool) -> None:
+    """Print a token for the registry at ``address``, signed with the P-384 key of the key folder."""
+    from evidence.signing_keys import load_signing_keys
+    from evidence.verifier.signing import P384
+    from fhir_registry.server.tokens import make_token
+
+    if not address.startswith(("http://", "https://")) or address != address.rstrip("/"):
+        raise UsageError(
+            f"{address!r} is no address of a registry; give the one it is served at, such as http://127.0.0.1:8080/fhir"
+        )
+    signer = next(s for s in load_signing_keys(key or current_home().root).signers if s.algorithm == P384)
+    made = make_token(signer, address, seconds=seconds)
+    if as_json:
+        print_json({"token": made, "audience": address, "seconds": seconds})
+        return
+    print(made)
+
+
 def _recorded(event: str, fields: dict[str, Json]) -> None:
     remark = audit.record(current_home().root, event, fields)
     if remark:

@@ -17,6 +17,7 @@ from fhir_registry.store.base import Store, Stored
 
 MOST_READ = 32 << 20
 """Documents larger than this are offered for download and not read for the page."""
+MOST_LISTED = 200
 _READ = ("release", "proof", "policy")
 _OWN_PROPERTIES = ("inputProfile", "outputProfile", "outputConfidence", "arithmetic", "equivalence", "withdrawn")
 
@@ -135,7 +136,8 @@ def read_model(store: Store, identifier: str) -> Model | None:
         return None
     documents = [
         (item, read_json(item.body))
-        for item in _search(store, "DocumentReference", "subject", f"DeviceDefinition/{identifier}")
+        # A statement of every machine would crowd out the release; the Devices name them.
+        for item in _search(store, "DocumentReference", "subject", f"DeviceDefinition/{identifier}", "deployment")
     ]
     signed = [read_json(i.body) for i in _search(store, "Provenance", "target", f"DeviceDefinition/{identifier}")]
     releases, earlier = _split(_releases(store, stored, found, [body for _, body in documents]), found)
@@ -230,8 +232,10 @@ def _id(reference: str, kind: str) -> str:
     return identifier.partition("/")[0] if start == kind else ""
 
 
-def _search(store: Store, kind: str, code: str, reference: str) -> list[Stored]:
-    return list(store.search(read_query(kind, [(code, reference), ("_count", "200")])).matches)
+def _search(store: Store, kind: str, code: str, reference: str, but: str = "") -> list[Stored]:
+    """At most ``MOST_LISTED`` that refer to ``reference``; ``but``: none of this type."""
+    pairs = [(code, reference), *([("type:not", but)] if but else []), ("_count", str(MOST_LISTED))]
+    return list(store.search(read_query(kind, pairs)).matches)
 
 
 def _engines(store: Store, found: dict[str, Any]) -> list[Engine]:

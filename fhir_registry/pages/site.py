@@ -45,27 +45,37 @@ class Pages:
         self.trust_root = trust_root
         self._verified: OrderedDict[str, Verified] = OrderedDict()
 
+    def static(self, request: Request) -> Response | None:
+        """Style, script or icon, if ``request`` asks for one: they wait for nothing."""
+        match request.parts:
+            case ["static", _, name] if request.method in ("GET", "HEAD"):
+                return static_file(name)
+        return None
+
     def answer(self, request: Request) -> tuple[Request, Response]:
         """The page, and the request as the audit trail records it: as an access to the resource the page shows."""
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "not-supported", "pages are read with GET", {"Allow": "GET, HEAD"})
+        resource, page = self._routed(request)
+        audited = replace(request, path=resource)
+        try:
+            return audited, page()
+        except HttpError as error:
+            return audited, self.fault(request, error)
+
+    def _routed(self, request: Request) -> tuple[str, Callable[[], Response]]:
+        """The FHIR address of what is shown, and what makes the page."""
         match request.parts:
             case []:
-                return replace(request, path="DeviceDefinition"), self._search(request)
+                return "DeviceDefinition", lambda: self._search(request)
             case ["engines"]:
-                return replace(request, path="DeviceDefinition"), self._engines(request)
+                return "DeviceDefinition", lambda: self._engines(request)
             case ["models", identifier] if _ID.fullmatch(identifier):
-                return replace(request, path=f"DeviceDefinition/{identifier}"), self._model(request, identifier)
+                return f"DeviceDefinition/{identifier}", lambda: self._model(request, identifier)
             case ["models", identifier, "history"] if _ID.fullmatch(identifier):
-                audited = replace(request, path=f"DeviceDefinition/{identifier}/_history")
-                return audited, self._history(request, identifier)
+                return f"DeviceDefinition/{identifier}/_history", lambda: self._history(request, identifier)
             case ["models", identifier, "verify"] if _ID.fullmatch(identifier):
-                audited = replace(request, path=f"DeviceDefinition/{identifier}/$verify")
-                return audited, self._verify(request, identifier)
-            case ["static", _, name]:
-                found = static_file(name)
-                if found is not None:
-                    return request, found
+                return f"DeviceDefinition/{identifier}/$verify", lambda: self._verify(request, identifier)
         raise HttpError(404, "not-found", "there is no such page")
 
     def fault(self, request: Request, error: HttpError) -> Response:

@@ -149,6 +149,8 @@ class Access:
         return self._kept[1]
 
 
+# Kept: where a registry is private, one token comes with many reads.
+@lru_cache(maxsize=4096)
 def _signed(spki: bytes, message: bytes, signature: bytes) -> bool:
     """ECDSA with SHA-384, by the package cryptography: half the time of the system's library, for each write."""
     try:

@@ -103,6 +103,9 @@ class FhirApp:
             if self.admit is not None:
                 request = await self.admit(request)
             if for_people:
+                static = self.pages.static(request)
+                if static is not None:
+                    return request, static
                 return await self.service.ask(self.pages.answer, request, long=True)
             check_accept(request)
             if request.method in _WITH_BODY:

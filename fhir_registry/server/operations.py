@@ -78,7 +78,7 @@ def checked_releases(
     ``HttpError`` where there is no release, or one cannot be verified at all.
     """
     _, found = _model(store, identifier)
-    bundles = _current(found, [item for item in _documents(store, identifier) if _is_bundle(item)])
+    bundles = _current(found, _documents(store, identifier, ("type", "bundle")))
     if not bundles:
         raise HttpError(422, "not-found", "this model has no release in the registry to verify")
     return found, {item.id: _report(document_bytes(store, read_json(item.body)), trust_root) for item in bundles}
@@ -125,12 +125,7 @@ def _model(store: Store, identifier: str) -> tuple[Stored, dict[str, Any]]:
     return stored, found
 
 
-def _documents(store: Store, identifier: str) -> list[Stored]:
-    query = read_query("DocumentReference", [("subject", f"DeviceDefinition/{identifier}"), ("_count", "200")])
+def _documents(store: Store, identifier: str, *more: tuple[str, str]) -> list[Stored]:
+    pairs = [("subject", f"DeviceDefinition/{identifier}"), *more, ("_count", "200")]
+    query = read_query("DocumentReference", pairs)
     return list(store.search(query).matches)
-
-
-def _is_bundle(item: Stored) -> bool:
-    document = read_json(item.body)
-    assert isinstance(document, dict)
-    return any(coding.get("code") == "bundle" for coding in document.get("type", {}).get("coding", ()))

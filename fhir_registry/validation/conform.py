@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from fhir_registry.definitions.types import r5
+from fhir_registry.validation.codings import pairs_of
 from fhir_registry.validation.invariants import check_invariants
 from fhir_registry.validation.issues import ERROR, WARNING, Issue
 from fhir_registry.validation.profile import CORE, Profile, Rule, codes_of, profile
@@ -231,12 +232,7 @@ def _holds(value: Any, wanted: Any) -> bool:
 def _coded(value: Any, codes: frozenset[tuple[str, str]]) -> bool:
     if isinstance(value, str):
         return any(code == value for _, code in codes)
-    if not isinstance(value, dict):
-        return False
-    if isinstance(value.get("concept"), dict):
-        value = value["concept"]
-    listed = value.get("coding", ()) if "code" not in value else [value]
-    return any(isinstance(c, dict) and (c.get("system", ""), c.get("code", "")) in codes for c in listed or ())
+    return isinstance(value, dict) and not codes.isdisjoint(pairs_of(value))
 
 
 def _times(number: int) -> str:

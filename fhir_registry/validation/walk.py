@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from fhir_registry.definitions.types import Definitions, Element, Kind, Structure, r5
+from fhir_registry.validation.codings import pairs_of
 from fhir_registry.validation.conform import check_claim
 from fhir_registry.validation.invariants import check_invariants
 from fhir_registry.validation.issues import ERROR, Issue
@@ -51,7 +52,7 @@ def validate(
     if not isinstance(kind, str):
         return [Issue(ERROR, "structure", "", "a resource is a JSON object with a resourceType")]
     walk.resource(resource, kind, resource)
-    return walk.issues
+    return list(dict.fromkeys(walk.issues))  # a rule may stand on the element and on its type
 
 
 class _Walk:
@@ -257,7 +258,7 @@ class _Walk:
             if item not in codes:
                 self.say(place, "code-invalid", _not_in(item, element, codes))
         elif isinstance(item, dict):
-            found = [pair for pair in map(_pair, _codings(item)) if pair is not None]
+            found = pairs_of(item)
             if found and not any(pair in pairs for pair in found) and any(code for _, code in found):
                 self.say(place, "code-invalid", _not_in(str(found[0][1]), element, codes))
 
@@ -275,23 +276,6 @@ class _Walk:
         elif kind.targets and not kind.targets & {target, "Resource", "DomainResource"}:
             allowed = ", ".join(sorted(kind.targets))
             self.say(f"{place}.reference", "structure", f"a {target} may not be referred to here; allowed: {allowed}")
-
-
-def _codings(item: dict[str, Any]) -> list[Any]:
-    """The codings of a Coding, CodeableConcept or CodeableReference; none where it is not of such a form."""
-    concept = item.get("concept", item)
-    if isinstance(concept, dict) and ("concept" in item or "coding" in item or "text" in item):
-        listed = concept.get("coding")
-        return listed if isinstance(listed, list) else []
-    return [item]
-
-
-def _pair(coding: Any) -> tuple[str, str] | None:
-    """System and code, where both are texts."""
-    if not isinstance(coding, dict):
-        return None
-    system, code = coding.get("system", ""), coding.get("code", "")
-    return (system, code) if isinstance(system, str) and isinstance(code, str) else None
 
 
 def _not_in(code: str, element: Element, codes: frozenset[str]) -> str:

@@ -69,3 +69,18 @@ def test_two_processes_share_one_chain(tmp_path: Path) -> None:
     assert first.verify()[0] == 100
     first.close()
     second.close()
+
+
+def test_without_a_trail_nothing_is_answered(registry: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = registry.created({k: v for k, v in DEVICE.items() if k != "id"})
+
+    def full(bodies: object) -> list[int]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(registry.outbox._writer, "_commit", full)
+    for path in (f"DeviceDefinition/{made['id']}", "DeviceDefinition", "metadata"):
+        status, headers, outcome = registry.call("GET", path)
+        assert status == 503 and headers["retry-after"] and "audit trail" in outcome["issue"][0]["details"]["text"]
+    monkeypatch.undo()
+    assert registry.call("GET", f"DeviceDefinition/{made['id']}")[0] == 200
+    registry.outbox.verify()

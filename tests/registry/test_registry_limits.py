@@ -271,3 +271,19 @@ def test_a_thousand_idle_connections_leave_the_server_alive(tmp_path: Path) -> N
         log = server.stop()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert "Traceback" not in log and "Too many open files" not in log
+
+
+def test_only_a_server_behind_a_proxy_believes_who_it_names(tmp_path: Path) -> None:
+    """X-Forwarded-For would give every request a bucket of its own, and a false address in the audit trail."""
+    server = Server(tmp_path, "--read-rate", "1")
+    claimed = [{"X-Forwarded-For": f"192.0.2.{n}"} for n in range(20)]
+    try:
+        direct = [Client(server.base).call("GET", "metadata", headers=one)[0] for one in claimed]
+    finally:
+        server.stop()
+    server = Server(tmp_path, "--read-rate", "1", "--base", server.base, "--port", str(server.port))
+    try:
+        proxied = [Client(server.base).call("GET", "metadata", headers=one)[0] for one in claimed]
+    finally:
+        server.stop()
+    assert direct.count(429) >= 2 and proxied == [200] * 20

@@ -17,7 +17,10 @@ import pytest
 from registry_client import Client
 
 from cuvil_assets.cli import main
-from fhir_registry.mapping import names
+from evidence.verifier.release_statement import ROLES
+from evidence.verifier.report import RELEASE_CHECKS
+from evidence.verifier.statement import VERDICTS
+from fhir_registry.mapping import names, resources
 from fhir_registry.pages.language import LANGUAGES, words
 from fhir_registry.pages.render import visible
 from fhir_registry.search.extract import index_rows
@@ -153,6 +156,14 @@ def test_every_message_is_used_and_every_used_one_is_there() -> None:
     made = {key for key in keys if key.startswith((*starts, "fault-"))}
     assert whole - keys - {s for s in whole if s.endswith("-")} == set()
     assert keys - whole - made == set()
+
+
+def test_every_check_and_every_kind_of_file_has_its_words() -> None:
+    keys = table().keys()
+    assert {f"check-{name}" for name in RELEASE_CHECKS} <= keys
+    assert {f"doc-{kind}" for kind in resources._TITLES} <= keys
+    assert {f"role-{role}" for role in ROLES} <= keys
+    assert {f"verdict-{verdict.replace(' ', '-')}" for verdict in VERDICTS} <= keys
 
 
 @pytest.mark.parametrize(
@@ -380,15 +391,20 @@ def test_pages_are_only_read_and_other_types_are_no_models(registry: Client) -> 
 
 def test_every_access_to_a_page_is_in_the_audit_trail(registry: Client) -> None:
     put(registry, model())
-    for path in ("", "models/m1?lang=zh", "models/m1/verify", "engines?digest=00", "nothing"):
+    for path in ("", "models/m1?lang=zh", "models/m1/verify", "engines?digest=00", "nothing", "models/gone"):
         registry.raw("GET", f"{registry.base.removesuffix('/fhir')}/{path}")
     events = [json.loads(entry.body) for entry in registry.outbox.entries()]
-    assert len(events) == 5
+    assert len(events) == 6
+    assert events[5]["entity"][0]["what"]["reference"] == "DeviceDefinition/gone"
     assert events[1]["entity"][0]["what"]["reference"] == "DeviceDefinition/m1"
     sent = base64.b64decode(events[1]["entity"][1]["query"]).decode()
     assert sent == "DeviceDefinition/m1?lang=zh"
     assert events[2]["entity"][0]["what"]["reference"] == "DeviceDefinition/m1"
-    assert [e["outcome"]["detail"][0]["text"] for e in events] == ["HTTP 200"] * 3 + ["HTTP 400", "HTTP 404"]
+    assert [e["outcome"]["detail"][0]["text"] for e in events] == ["HTTP 200"] * 3 + [
+        "HTTP 400",
+        "HTTP 404",
+        "HTTP 404",
+    ]
 
 
 # ---- colours

@@ -6,6 +6,8 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from registry_client import Client
 
 from fhir_registry.mapping import names
@@ -137,8 +139,36 @@ def test_what_the_profile_leaves_open() -> None:
     assert validate(changed("identifier.+", {"system": "https://e.org", "value": "x"})) == []
     assert validate(changed("identifier.+", {"system": names.RELEASE, "value": DIGEST})) == []
     assert validate(changed("property.+", {"type": {"text": "mine"}, "valueInteger": 3})) == []
+    other = {"type": {"coding": [{"system": "https://e.org", "code": "x"}]}, "valueInteger": 3}
+    (issue,) = validate(changed("property.+", other))
+    assert issue.severity == "warning" and "property.type should have a code of the value set" in issue.text
     both = {"coding": [{"system": "https://e.org", "code": "x"}, *MODEL["property"][0]["type"]["coding"]]}
     assert validate(changed("property.0.type", both)) == []
+
+
+strange = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["url", "system", "type", "coding", "code", "value", "reference"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(set(MODEL) - {"resourceType"})), strange, st.booleans())
+def test_a_profile_takes_any_value(name: str, value: Any, within: bool) -> None:
+    """Issues, never an exception, whatever stands where the profile looks."""
+    profiles = (names.PROFILE, names.ENGINE_PROFILE, names.DEPLOYED_PROFILE, names.DOCUMENT_PROFILE)
+    listed = MODEL[name]
+    for resource in ({**MODEL, name: value}, {**MODEL, name: [*listed, value] if isinstance(listed, list) else value}):
+        if within and isinstance(listed, list) and isinstance(listed[0], dict):
+            resource = {**MODEL, name: [{**listed[0], key: value} for key in listed[0]]}
+        validate(resource)
+        for url in profiles:
+            compiled = profile(url)
+            assert compiled is not None
+            check_profile({**resource, "resourceType": compiled.type}, compiled, "X", resource)
 
 
 def test_claims_of_other_profiles() -> None:

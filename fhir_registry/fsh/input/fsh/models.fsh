@@ -37,6 +37,7 @@ Description: "One version of a medical imaging model as a hospital finds it: wha
 * version ^slicing.discriminator.type = #value
 * version ^slicing.discriminator.path = "type"
 * version ^slicing.rules = #open
+* version.type from VersionKindCodes (extensible)
 * version contains modelVersion 1..1 and compileConfig 0..1 and hardwareFingerprint 0..1
 * version[modelVersion].type 1..1
 * version[modelVersion].type = $version#model-version
@@ -49,6 +50,7 @@ Description: "One version of a medical imaging model as a hospital finds it: wha
 * property ^slicing.discriminator.type = #value
 * property ^slicing.discriminator.path = "type"
 * property ^slicing.rules = #open
+* property.type from ModelPropertyCodes (extensible)
 * property contains
     inputProfile 1..* and
     outputProfile 1..* and
@@ -106,6 +108,7 @@ Description: "A model version compiled for one target: a file whose digests iden
 * version ^slicing.discriminator.type = #value
 * version ^slicing.discriminator.path = "type"
 * version ^slicing.rules = #open
+* version.type from VersionKindCodes (extensible)
 * version contains modelVersion 1..1 and compileConfig 1..1
 * version[modelVersion].type 1..1
 * version[modelVersion].type = $version#model-version
@@ -116,6 +119,7 @@ Description: "A model version compiled for one target: a file whose digests iden
 * property ^slicing.discriminator.type = #value
 * property ^slicing.discriminator.path = "type"
 * property ^slicing.rules = #open
+* property.type from ModelPropertyCodes (extensible)
 * property contains target 1..1 and arithmetic 1..1
 * property[target] ^short = "Target triple, as in x86_64-linux-musl"
 * property[target].type = $property#target
@@ -144,6 +148,7 @@ Description: "An engine on one machine, as the machine itself stated and signed 
 * version ^slicing.discriminator.type = #value
 * version ^slicing.discriminator.path = "type"
 * version ^slicing.rules = #open
+* version.type from VersionKindCodes (extensible)
 * version contains modelVersion 1..1 and hardwareFingerprint 1..1
 * version[modelVersion].type 1..1
 * version[modelVersion].type = $version#model-version
@@ -155,6 +160,7 @@ Description: "An engine on one machine, as the machine itself stated and signed 
 * property ^slicing.discriminator.type = #value
 * property ^slicing.discriminator.path = "type"
 * property ^slicing.rules = #open
+* property.type from ModelPropertyCodes (extensible)
 * property contains fingerprintGrade 1..1
 * property[fingerprintGrade].type = $property#fingerprintGrade
 * property[fingerprintGrade].value[x] only string

@@ -11,6 +11,7 @@ import sys
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -558,3 +559,12 @@ def test_what_the_manufacturer_states_and_where_an_engine_was_deployed(registry:
     ):
         assert expected in read.text, expected
     assert "#devices" in [a.get("href") for a in read.all("a")]
+
+
+def test_a_trust_root_that_cannot_be_read_is_said_before_anything_is_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "root.json")
+    assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path / "data"), "--trust-root", missing]) == 2
+    answered = capsys.readouterr()
+    assert missing in answered.err and answered.out == "" and not (tmp_path / "data").exists()

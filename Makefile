@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients sushi test-sushi test-examples clean
+.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients sushi test-sushi test-examples gpu-evidence clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -56,6 +56,9 @@ bench: $(BENCH_STAMP)  ## time the zoo beside other runtimes; prints the table, 
 test-bits: $(BENCH_STAMP)  ## one sha256 of the zoo's outputs over instruction sets, threads and processors
 	@mkdir -p $(RESULTS)
 	$(BIN)/python -m benchmarks.bits $(MODELS) --json $(RESULTS)/bits.json
+
+gpu-evidence: $(BENCH_STAMP)  ## on a machine with an NVIDIA GPU: bits, times and memory of GPU engines (docs/gpu.md)
+	$(BIN)/python -m benchmarks.gpu_evidence $(GPU_OPTIONS) --out $(RESULTS)/gpu_evidence.json
 
 test-reproducible: $(BENCH_STAMP)  ## 20 varied rebuilds of the demonstration model and of ResNet-18, one digest each
 	$(BIN)/python -m benchmarks.reproducible

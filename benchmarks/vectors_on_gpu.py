@@ -4,7 +4,7 @@
     python benchmarks/vectors_on_gpu.py check DIR        # compares DIR/output.bin with the expected bits
 
 Between the two, on a machine with a GPU: DIR/vectors < DIR/input.bin > DIR/output.bin
-The result of the run recorded in docs/arithmetic-gpu.md was made this way.
+The result of the run recorded in docs/gpu.md was made this way.
 """
 
 from __future__ import annotations

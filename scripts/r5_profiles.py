@@ -3,8 +3,8 @@
 Fetches hl7.fhir.r5.core and hl7.fhir.r5.examples 5.0.0 with npm into ``--cache`` (default: ``r5-examples`` below the
 folder for temporary files). For every profile of the core package the snapshot is made from its differential and
 compared with the published one: ids, their order, cardinalities, types, slice names. Then every example that claims
-such a profile is held to it. Exit code 1 for a difference or refusal that is not listed below with its reason, 2 when a
-package cannot be had.
+such a profile is held to it. The registry's own definitions are also checked by HL7's JSON Schema of R5. Exit code 1
+for a difference or refusal that is not listed below with its reason, 2 when a package cannot be had.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+import jsonschema_rs  # noqa: E402
 from r5_examples import examples, fetch  # noqa: E402
 
-from fhir_registry.definitions.conformance import generated  # noqa: E402
+from fhir_registry.definitions.conformance import conformance_resources, generated  # noqa: E402
 from fhir_registry.definitions.snapshot import SnapshotError, snapshot  # noqa: E402
 from fhir_registry.json_text import read_json  # noqa: E402
 from fhir_registry.validation.issues import ERROR  # noqa: E402
 from fhir_registry.validation.profile import ProfileError, compile_profile  # noqa: E402
 from fhir_registry.validation.walk import validate  # noqa: E402
 
+OWN = conformance_resources()
 COMPARED = ("min", "max", "path", "sliceName")
 OTHER = {
     "ebmrecommendation": "its differential constrains citeAs, which its base writes citeAs[x]",
@@ -77,7 +79,20 @@ def main() -> int:
                 refused += 1
                 print(f"{path.name}: {issue.expression}: {issue.text}")
     print(f"{claiming} examples that claim one of them, {refused} refusals")
+    refused += by_json_schema(core)
     return 1 if failed or refused else 0
+
+
+def by_json_schema(core: Path) -> int:
+    """How many errors the published JSON Schema finds in the registry's own definitions."""
+    text = (core / "openapi" / "fhir.schema.json").read_text(encoding="utf-8")
+    # one regular expression of it has a bracket too many
+    schema = jsonschema_rs.validator_for(json.loads(text.replace("{1,9}}", "{1,9}")))
+    found = [(item["url"], e.message[:200]) for item in OWN for e in schema.iter_errors(item)]
+    for url, message in found:
+        print(f"{url}: {message}")
+    print(f"{len(OWN)} definitions of the registry, {len(found)} errors by the JSON Schema of R5")
+    return len(found)
 
 
 def difference(item: dict[str, Any], documents: dict[str, dict[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Debian packages `make setup` can use. Only python3-venv is needed where it is missing; the others widen the tests:
 # qemu-user-static runs the engines of other processors, gcc is the second compiler engines are compared with,
-# binutils (objdump) reads their machine code, valgrind counts their instructions, chromium opens proof.html,
+# g++ is what nvcc reads CUDA C++ with (docs/gpu.md), binutils (objdump) reads their machine code, valgrind counts their instructions, chromium opens proof.html,
 # clang-19 and llvm-19 count MC/DC a second time (docs/coverage.md), wrk is the load of benchmarks/registry.py,
 # postgresql is the registry's other database.
 set -eu
@@ -10,6 +10,7 @@ missing=""
 if [ -z "${VIRTUAL_ENV:-}" ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then missing="$missing python3-venv"; fi
 command -v qemu-aarch64-static >/dev/null 2>&1 || command -v qemu-aarch64 >/dev/null 2>&1 || missing="$missing qemu-user-static"
 command -v gcc >/dev/null 2>&1 || missing="$missing gcc"
+command -v g++ >/dev/null 2>&1 || missing="$missing g++"
 command -v objdump >/dev/null 2>&1 || missing="$missing binutils"
 command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
 command -v chromedriver >/dev/null 2>&1 || missing="$missing chromium chromium-driver"

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler_kernels.errors import CuvilError
-from compiler_kernels.targets.registry import ALIASES, TARGETS, grade, runner
+from compiler_kernels.targets.registry import ALIASES, GPU_TARGETS, TARGETS, gpu_for, grade, runner
 from compiler_kernels.toolchain.gcc import find_gcc
+from compiler_kernels.toolchain.nvcc import REMEDY, VERSION, find_nvcc, version_of
 from compiler_kernels.toolchain.zig import clang_version, zig_cache, zig_version
 
 
@@ -18,6 +19,21 @@ class CheckRow:
     name: str
     status: Literal["ok", "optional", "missing"]
     detail: str
+
+
+def _gpu_rows() -> list[CheckRow]:
+    path = find_nvcc()
+    version = version_of(path) if path is not None else ""
+    usable = version == VERSION
+    said = f"{path}, version {version}" if path is not None else "not found"
+    rows = [CheckRow("nvcc", "ok" if usable else "optional", said if usable else f"{said}; for GPU targets {REMEDY}")]
+    for target in GPU_TARGETS.values():
+        gpu = gpu_for(target)
+        how = (
+            f"runs here on {gpu}" if gpu else "cannot run here: nvidia-smi lists no such GPU; its kernels are emulated"
+        )
+        rows.append(CheckRow(f"target {target.triple}", "ok" if gpu else "optional", f"{target.gpu}; {how}"))
+    return rows
 
 
 def doctor() -> list[CheckRow]:
@@ -36,6 +52,7 @@ def doctor() -> list[CheckRow]:
             how = f"runs here by {' '.join(words)}" if words else "runs here natively"
         detail = f"{target.cpu}; {how}; results are graded {grade(target)!r}"
         rows.append(CheckRow(f"target {target.triple}", "ok" if words is not None else "optional", detail))
+    rows += _gpu_rows()
     rows += [CheckRow(f"alias {name}", "ok", note) for name, (_, note) in ALIASES.items()]
     for target in TARGETS.values():
         path = find_gcc(target)

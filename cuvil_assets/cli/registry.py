@@ -14,7 +14,7 @@ from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.cli.registry_place import Place
 from cuvil_assets.home import current_home
-from evidence.verifier.errors import VerificationFailed
+from evidence.verifier.errors import VerificationFailed, VerifierError
 
 if TYPE_CHECKING:
     from fhir_registry.mapping.facts import ReleaseFacts
@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 
 def serve(host: str, port: int, place: Place, serving: Serving) -> None:
     """Serve until interrupted."""
+    from evidence.verifier.trust import default_trust_root, load_trust_root
     from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
 
+    try:
+        load_trust_root(serving.trust_root or default_trust_root())
+    except VerifierError as error:
+        if serving.trust_root is not None:
+            raise
+        note(f"{error}; until then nobody can write here and nothing can be verified")
     try:
         listener = listen(host, port)
     except OSError as error:
@@ -179,6 +186,24 @@ def migrate(place: Place, as_json: bool) -> None:
         print(f"schema {after}, nothing to do")
     else:
         print(f"schema {after}, before {before}" if before else f"schema {after} made")
+
+
+def token(address: str, key: Path | None, seconds: int, as_json: bool) -> None:
+    """Print a token for the registry at ``address``, signed with the P-384 key of the key folder."""
+    from evidence.signing_keys import load_signing_keys
+    from evidence.verifier.signing import P384
+    from fhir_registry.server.tokens import make_token
+
+    if not address.startswith(("http://", "https://")) or address != address.rstrip("/"):
+        raise UsageError(
+            f"{address!r} is no address of a registry; give the one it is served at, such as http://127.0.0.1:8080/fhir"
+        )
+    signer = next(s for s in load_signing_keys(key or current_home().root).signers if s.algorithm == P384)
+    made = make_token(signer, address, seconds=seconds)
+    if as_json:
+        print_json({"token": made, "audience": address, "seconds": seconds})
+        return
+    print(made)
 
 
 def _recorded(event: str, fields: dict[str, Json]) -> None:

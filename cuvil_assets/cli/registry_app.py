@@ -9,11 +9,11 @@ from typing import Annotated, Final
 import typer
 
 from compiler_kernels.errors import UsageError
-from cuvil_assets.cli.options import Json, TrustRoot
+from cuvil_assets.cli.options import Json, KeyFolder, TrustRoot
 from cuvil_assets.cli.registry_place import Place
 
 # Of the extra `registry`; what only makes it faster is not needed.
-_PACKAGES: Final = ("alembic", "fhirpathpy", "jinja2", "sqlalchemy", "uvicorn")
+_PACKAGES: Final = ("alembic", "fhirpathpy", "httptools", "jinja2", "sqlalchemy", "uvicorn")
 
 Data = Annotated[
     Path | None,
@@ -41,6 +41,7 @@ def add_registry(app: typer.Typer) -> None:
     registry_app.command("list")(listed)
     registry_app.command("audit")(check_audit)
     registry_app.command("migrate")(migrate)
+    registry_app.command("token")(token)
     app.add_typer(registry_app, name="registry")
 
 
@@ -152,3 +153,15 @@ def migrate(data: Data = None, database: Database = "", json: Json = False) -> N
     from cuvil_assets.cli import registry as command
 
     command.migrate(Place(data, database), json)
+
+
+def token(
+    address: Annotated[str, typer.Argument(metavar="URL", help="The address of /fhir, as the registry is served at.")],
+    key: KeyFolder = None,
+    seconds: Annotated[int, typer.Option(metavar="N", min=1, max=300, help="How long it holds.")] = 120,
+    json: Json = False,
+) -> None:
+    """Make a token of this builder's key: for one write, or for the reads of a registry that is private."""
+    from cuvil_assets.cli import registry as command
+
+    command.token(address, key, seconds, json)

@@ -226,3 +226,22 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path, capsys: pytest
     assert "locked.pem" in refused("--tls-cert", one, "--tls-key", locked)
     assert "empty.pem" in refused("--tls-cert", empty, "--tls-key", empty)
     assert "empty.pem" in refused("--tls-cert", one, "--tls-key", one, "--client-ca", empty)
+
+
+def test_the_command_makes_a_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(tmp_path)
+    monkeypatch.setenv("CUVIL_HOME", str(server.home))
+    try:
+        assert main(["registry", "token", server.base]) == 0
+        made = capsys.readouterr().out.strip()
+        headers = {"Authorization": f"Bearer {made}"}
+        assert Client(server.base).call("POST", "Organization", ORGANISATION, headers)[0] == 201
+    finally:
+        server.stop()
+    assert main(["registry", "token", server.base, "--seconds", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] == 7
+    for wrong in ([server.base + "/"], ["registry"], [server.base, "--seconds", "301"], [server.base, "--key", "none"]):
+        assert main(["registry", "token", *wrong]) == 2
+        assert "Traceback" not in capsys.readouterr().err

@@ -111,7 +111,16 @@ def spread(found: list[Any], most: int) -> list[Any]:
     chosen = found[: most * 2 // 3]
     kinds = {}
     for tile in found:
-        kinds.setdefault((tile.split, tile.leaves, getattr(tile, "outputs", 1), getattr(tile, "quads", 1)), tile)
+        kinds.setdefault(
+            (
+                tile.split,
+                tile.leaves,
+                getattr(tile, "outputs", 1),
+                getattr(tile, "quads", 1),
+                getattr(tile, "buffers", 1),
+            ),
+            tile,
+        )
     return [*chosen, *[t for t in kinds.values() if t not in chosen][: most - len(chosen)]]
 
 

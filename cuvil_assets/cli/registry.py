@@ -15,7 +15,7 @@ from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.cli.registry_place import Place
 from cuvil_assets.home import current_home
-from evidence.verifier.errors import VerificationFailed
+from evidence.verifier.errors import VerificationFailed, VerifierError
 
 if TYPE_CHECKING:
     from fhir_registry.mapping.facts import ReleaseFacts
@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
 def serve(host: str, port: int, place: Place, serving: Serving) -> None:
     """Serve until interrupted."""
+    from evidence.verifier.trust import default_trust_root, load_trust_root
     from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
 
+    try:
+        load_trust_root(serving.trust_root or default_trust_root())
+    except VerifierError as error:
+        if serving.trust_root is not None:
+            raise
+        note(f"{error}; until then nobody can write here and nothing can be verified")
     try:
         listener = listen(host, port)
     except OSError as error:

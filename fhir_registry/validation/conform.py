@@ -175,7 +175,7 @@ class _Check:
     def target(self, value: Any, rule: Rule, place: str) -> None:
         reference = value.get("reference") if isinstance(value, dict) else None
         if isinstance(reference, dict):  # CodeableReference
-            reference = reference.get("reference")
+            reference, place = reference.get("reference"), f"{place}.reference"
         if not isinstance(reference, str) or reference.startswith(("#", "urn:")):
             return
         parts = reference.partition("/_history/")[0].split("/")

@@ -63,6 +63,7 @@ class _Walk:
         self.root: Any = None
         self.until = time.thread_time() + MOST_SECONDS
         self.top: Any = None
+        self.within: tuple[Any, dict[str, str]] | None = None
         self.asked: tuple[str, ...] = ()
 
     def say(self, place: str, code: str, text: str, severity: str = ERROR) -> None:
@@ -262,14 +263,25 @@ class _Walk:
             if found and not any(pair in pairs for pair in found) and any(code for _, code in found):
                 self.say(place, "code-invalid", _not_in(str(found[0][1]), element, codes))
 
+    def contained_types(self) -> dict[str, str]:
+        """Types of the resources within the root, by their ids."""
+        if self.within is None or self.within[0] is not self.root:
+            listed = self.root.get("contained") if isinstance(self.root, dict) else None
+            items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+            pairs = [(item.get("id"), item.get("resourceType")) for item in items]
+            self.within = (self.root, {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, str)})
+        return self.within[1]
+
     def reference(self, item: Any, kind: Kind, place: str) -> None:
         text = item.get("reference") if isinstance(item, dict) else None
         if not isinstance(text, str):
             return
-        match = _REFERENCE.match(text)
-        if match is None:
-            return
-        target = match[1]
+        target = self.contained_types().get(text[1:], "") if text.startswith("#") else ""
+        if not target:
+            match = _REFERENCE.match(text)
+            if match is None:
+                return
+            target = match[1]
         if not self.definitions.is_resource(target):
             if not text.startswith("http"):
                 self.say(f"{place}.reference", "value", f"{target} is no resource type of FHIR R5")

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.gpu_tiles import table
 from compiler_kernels.targets.cuda.families import conv_tiles, winograd_tiles
-from compiler_kernels.targets.cuda.families.tiles_table import table_bytes, tabled
+from compiler_kernels.targets.cuda.families.tiles_table import table_file, tabled
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
 
 stem_tiles = import_module("compiler_kernels.targets.cuda.families.stem")
 
 
 def rows():
-    found: dict[str, list[int]] = json.loads(table_bytes(SM_90))
+    found: dict[str, list[int]] = json.loads(table_file(SM_90).read_bytes())
     return found
 
 

@@ -64,6 +64,11 @@ CASES: dict[str, tuple[dict[str, Any] | bytes, str, str]] = {
         "per-1",
     ),
     "target of a reference": (device(owner={"reference": "Patient/1"}), f"{D}.owner.reference", "Organization"),
+    "target within": (
+        device(contained=[{"resourceType": "Device", "id": "d", "lotNumber": "1"}], owner={"reference": "#d"}),
+        f"{D}.owner.reference",
+        "Organization",
+    ),
     "script in a narrative": (text_of(f"<div {XHTML}><script>x</script></div>"), f"{D}.text.div", "txt-1"),
     "handler in a narrative": (text_of(f'<div {XHTML}><p onclick="x">x</p></div>'), f"{D}.text.div", "txt-1"),
     "narrative that is no XHTML": (text_of("<div>x</div>"), f"{D}.text.div", "txt-1"),

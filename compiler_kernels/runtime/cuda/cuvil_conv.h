@@ -115,21 +115,23 @@ template <class P> struct cuvil_conv {
         constexpr int PIXEL_ROW = LP * (APART ? 1 : P::SH) * ROW, PIXEL = P::SW * CP;
         if (CUTS == 1) {
             const int units = steps(leaf) / POS, start = leaf * PER - unit0;
+            if (POS == 1 && CP == 16 && P::UNITS % 2 == 0) {
+                CUVIL_PAIRS for (int u = start; u < start + units; u += 2, w += 256)
+                    cuvil_taps<2, 8, P::TQ, TP, P::TW, PIXEL_ROW, PIXEL, QUAD>(a, x + (u >> 1) * SLOT, w);
+                return;
+            }
             CUVIL_ROLLED for (int u = start; u < start + units; u++) {
                 const float *xu = x + (CP == 16 ? (u >> 1) * SLOT + (u & 1) * 8 : u * SLOT);
                 CUVIL_ROLLED for (int kd = 0; kd < P::KD; kd++)
-                    CUVIL_ROLLED for (int kh = 0; kh < P::KH; kh++)
-                        CUVIL_UNROLL for (int kw = 0; kw < P::KW; kw++) {
-                            cuvil_taps<P::TQ, TP, P::TW, PIXEL_ROW, PIXEL, QUAD>(
-                                a, xu + (LD + SIGN * kd) * DEEP + (LH + SIGN * kh) * DOWN + (LA + SIGN * kw) * ACROSS, w);
-                            w += 128;
-                        }
+                    CUVIL_ROLLED for (int kh = 0; kh < P::KH; kh++, w += P::KW * 128)
+                        cuvil_taps<P::KW, SIGN * ACROSS, P::TQ, TP, P::TW, PIXEL_ROW, PIXEL, QUAD>(
+                            a, xu + (LD + SIGN * kd) * DEEP + (LH + SIGN * kh) * DOWN + LA * ACROSS, w);
             }
         } else {
             const float *xu = x + (leaf / CUTS - unit0) * SLOT;
             const int first = leaf % CUTS * Q, count = steps(leaf);
             CUVIL_ROLLED for (int k = first; k < first + count; k++, w += 128)
-                cuvil_taps<P::TQ, TP, P::TW, PIXEL_ROW, PIXEL, QUAD>(
+                cuvil_taps<1, 0, P::TQ, TP, P::TW, PIXEL_ROW, PIXEL, QUAD>(
                     a,
                     xu + (LD + SIGN * (k / (P::KH * P::KW))) * DEEP + (LH + SIGN * (k / P::KW % P::KH)) * DOWN +
                         (LA + SIGN * (k % P::KW)) * ACROSS,
@@ -167,7 +169,7 @@ template <class P> struct cuvil_conv {
         const int warp = threadIdx.x / 32, way = warp % P::LW, pixels = warp / P::LW;
         const int begin = at.share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         copy_weights(at, begin, shared, w);
-        P::ready(y);
+        P::ready(y, block);
         copy_inputs(at, begin, shared + W_FLOATS, x);
         cuvil_copy_commit();
         cuvil_tree<LEVELS, OWN> tree;

@@ -9,9 +9,11 @@
 #ifdef CUVIL_EMULATE
 #define CUVIL_UNROLL
 #define CUVIL_ROLLED
+#define CUVIL_PAIRS
 #else
 #define CUVIL_UNROLL _Pragma("unroll")
 #define CUVIL_ROLLED _Pragma("unroll 1")
+#define CUVIL_PAIRS _Pragma("unroll 2")
 #endif
 
 CUVIL_FN float4 cuvil_fma4(float x, float4 w, float4 a)
@@ -67,20 +69,28 @@ template <int LEVELS, int N> struct cuvil_tree {
     }
 };
 
-/* Eight taps, the channels of a unit at one kernel position, for TP pixels (rows of TW) and TQ quads of outputs. */
-template <int TQ, int TP, int TW, int ROW, int COLUMN, int QUAD>
+template <int TQ, int QUAD> CUVIL_FN void cuvil_weights(float4 (&u)[4][TQ], const float *w)
+{
+    CUVIL_UNROLL for (int k = 0; k < 4; k++)
+        CUVIL_UNROLL for (int q = 0; q < TQ; q++) u[k][q] = cuvil_load4(w + k * 16 + q * QUAD);
+}
+
+/* N units of eight taps (the channels of a unit at one kernel position) one after another, STEP floats apart in x, for TP
+ * pixels (rows of TW) and TQ quads of outputs. Weights are loaded four taps ahead. */
+template <int N, int STEP, int TQ, int TP, int TW, int ROW, int COLUMN, int QUAD>
 CUVIL_FN void cuvil_taps(float4 (&a)[TP][TQ], const float *x, const float *w)
 {
-    CUVIL_UNROLL for (int c = 0; c < 8; c += 4) {
-        float4 u[4][TQ];
-        CUVIL_UNROLL for (int k = 0; k < 4; k++)
-            CUVIL_UNROLL for (int q = 0; q < TQ; q++) u[k][q] = cuvil_load4(w + (c + k) * 16 + q * QUAD);
+    float4 u[2][4][TQ];
+    cuvil_weights<TQ, QUAD>(u[0], w);
+    CUVIL_UNROLL for (int g = 0; g < 2 * N; g++) {
+        if (g + 1 < 2 * N) cuvil_weights<TQ, QUAD>(u[(g + 1) % 2], w + (g + 1) * 64);
+        const float *from = x + g / 2 * STEP + g % 2 * 4;
         CUVIL_UNROLL for (int p = 0; p < TP; p++) {
-            const float4 v = cuvil_load4(x + p / TW * ROW + p % TW * COLUMN + c);
-            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.x, u[0][q], a[p][q]);
-            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.y, u[1][q], a[p][q]);
-            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.z, u[2][q], a[p][q]);
-            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.w, u[3][q], a[p][q]);
+            const float4 v = cuvil_load4(from + p / TW * ROW + p % TW * COLUMN);
+            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.x, u[g % 2][0][q], a[p][q]);
+            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.y, u[g % 2][1][q], a[p][q]);
+            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.z, u[g % 2][2][q], a[p][q]);
+            CUVIL_UNROLL for (int q = 0; q < TQ; q++) a[p][q] = cuvil_fma4(v.w, u[g % 2][3][q], a[p][q]);
         }
     }
 }

@@ -20,26 +20,32 @@ template <class P> struct cuvil_stem {
     static constexpr int SLICE = P::C * POS * 16 + (P::C * POS % 2 ? 0 : 16), SHARED = 4 * (X_FLOATS + OCBS * SLICE);
     static constexpr int GROUPS = cuvil_ceil(P::BLOCKS, OCBS), GRID = P::N * GROUPS * P::OD * P::TILE_ROWS * P::TILE_COLUMNS;
 
-    template <class... Operands> CUVIL_FN void run(const float *x, const float *w, float *y, Operands... operands)
+    /* Whether an output reads row `in` and column `across` of x, counted from the first ones that are read. */
+    CUVIL_FN bool inside(int in, int across)
+    {
+        return P::RUN ? in * P::TW * P::SW + across < P::COLUMNS_IN : in < P::ROWS_IN && across < P::COLUMNS_IN;
+    }
+
+    template <class... Operands> CUVIL_FN void run(int block, const float *x, const float *w, float *y, Operands... operands)
     {
         float *xs = (float *)cuvil_shared, *ws = xs + X_FLOATS;
-        int i = blockIdx.x;
+        int i = block;
         const int column = i % P::TILE_COLUMNS * P::TW, row = i / P::TILE_COLUMNS % P::TILE_ROWS * TH;
         i /= P::TILE_COLUMNS * P::TILE_ROWS;
-        const int d = i % P::OD, block = i / P::OD % GROUPS * OCBS, n = i / (P::OD * GROUPS);
+        const int d = i % P::OD, outputs = i / P::OD % GROUPS * OCBS, n = i / (P::OD * GROUPS);
         for (int e = threadIdx.x; e < OCBS * P::C * POS * 4; e += THREADS) {
             const int b = e / (P::C * POS * 4), piece = e % (P::C * POS * 4);
-            const bool kept = block + b < P::BLOCKS;
-            cuvil_copy_async<16>(ws + b * SLICE + piece * 4, w + (long)(kept ? block + b : 0) * (P::C * POS * 16) + piece * 4, kept);
+            const bool kept = outputs + b < P::BLOCKS;
+            cuvil_copy_async<16>(ws + b * SLICE + piece * 4, w + (long)(kept ? outputs + b : 0) * (P::C * POS * 16) + piece * 4, kept);
         }
-        P::ready(y);
+        P::ready(y, block);
         const float *base = x + P::ORIGIN + (long)n * P::XN + d * P::SD * P::XD;
         for (int e = threadIdx.x; e < P::C * P::KD * ROWS * COLUMNS; e += THREADS) {
             const int c = P::PLANAR ? e / (P::KD * ROWS * COLUMNS) : e % P::C, rest = P::PLANAR ? e : e / P::C;
             const int at = rest % COLUMNS, r = rest / COLUMNS % ROWS, kd = rest / (COLUMNS * ROWS) % P::KD;
             const int in = row * P::SH + r, across = column * P::SW + at;
-            const bool kept = P::RUN ? in * P::TW * P::SW + across < P::COLUMNS_IN : in < P::ROWS_IN && across < P::COLUMNS_IN;
-            const int from = c * P::XC + kd * P::DD * P::XD + in * P::XR + across * P::XW;
+            const bool kept = inside(in, across);
+            const int from = c * P::XC + kd * P::DD * P::XD + in * P::XR + across * (P::PLANAR ? 1 : 16);
             cuvil_copy_async<4>(xs + c * PLANE + (kd * ROWS + r) * PITCH + at, base + (kept ? from : 0), kept);
         }
         cuvil_copy_commit();
@@ -54,7 +60,7 @@ template <class P> struct cuvil_stem {
             CUVIL_UNROLL for (int p = 0; p < TP; p++) a[p] = cuvil_zero4();
             const int stop = (leaf + 1) * PER < P::C ? (leaf + 1) * PER : P::C;
             CUVIL_ROLLED for (int c = leaf * PER; c < stop; c++)
-                CUVIL_ROLLED for (int k = 0; k < P::KD * P::KH; k++, u += P::KW * 16) {
+                CUVIL_PAIRS for (int k = 0; k < P::KD * P::KH; k++, u += P::KW * 16) {
                     const float *line = xs + c * PLANE + (k / P::KH * ROWS + k % P::KH * P::DH + first * P::SH) * PITCH;
                     CUVIL_UNROLL for (int rt = 0; rt < P::RT; rt++) {
                         float v[cuvil_ceil(COLUMNS, 4) * 4];
@@ -71,7 +77,7 @@ template <class P> struct cuvil_stem {
                 }
             CUVIL_UNROLL for (int p = 0; p < TP; p++) tree.push(0, leaf, p, a[p]);
         }
-        const int oc = block * 16 + lo * 4;
+        const int oc = outputs * 16 + lo * 4;
         CUVIL_UNROLL for (int p = 0; p < TP; p++) {
             const int down = row + first + p / P::TW * LP, across = column + p % P::TW;
             const int h = P::RUN ? 0 : down, along = P::RUN ? down * P::TW + across : across;

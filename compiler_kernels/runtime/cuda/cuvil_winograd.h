@@ -23,7 +23,11 @@ template <class P> struct cuvil_winograd {
     static constexpr int V_FLOATS = P::LW * AREAS * AREA, M_FLOATS = WARPS * T * OCB;
     static constexpr bool MEET = P::LW > 1 || MEMBERS == 1; /* sums lie in shared memory once */
     static constexpr int FIRST = V_FLOATS > (MEET ? M_FLOATS : 0) ? V_FLOATS : M_FLOATS;
-    static constexpr int SLICE = UNITS_PER * P::GROUPS * 128 + 16, U_FLOATS = WARPS * OCBS * SLICE, SHARED = 4 * (FIRST + U_FLOATS);
+    static constexpr int SLICE = UNITS_PER * P::GROUPS * 128 + 16, U_FLOATS = WARPS * OCBS * SLICE,
+                         SHARED = 4 * (FIRST + P::BUFFERS * U_FLOATS);
+    /* A thread's values of x for the next round wait in registers where it has one piece only. */
+    static constexpr bool EARLY =
+        PLANE && (P::NB == 1 || P::TP * P::TQ <= 3) && SHARE > 1 && P::LW * T * UNITS_PER * 2 <= THREADS;
     static constexpr int OWN = P::LW > 1 ? cuvil_ceil(P::TP * P::TQ, P::LW) : P::TP * P::TQ;
     static constexpr int TILE_GROUPS = PLANE ? cuvil_ceil(P::N * P::TILES, T) : P::N * cuvil_ceil(P::TILES, T);
     static constexpr int SUMS = TILE_GROUPS * cuvil_ceil(P::BLOCKS, OCBS), GRID = SUMS * MEMBERS;
@@ -80,28 +84,53 @@ template <class P> struct cuvil_winograd {
     CUVIL_FN float4 y0_of(float4 m0, float4 m1, float4 m2) { return cuvil_add4(cuvil_add4(m0, m1), m2); }
     CUVIL_FN float4 y1_of(float4 m1, float4 m2, float4 m3) { return cuvil_sub4(cuvil_sub4(m1, m2), m3); }
 
+    /* The 4x4 values of x of piece e of a round; of one column of a plane only those it takes. `false`: nothing there. */
+    CUVIL_FN bool load_plane(float4 (&r)[4][4], int e, int round, int group, int part, const float *x)
+    {
+        constexpr int PIECES = UNITS_PER * 2;
+        const int piece = e % PIECES, i = e / PIECES % T, leaf = round * P::LW + e / (PIECES * T);
+        const int unit = leaf * P::PER + piece / 2;
+        if (unit >= P::UNITS) return false;
+        const tile t = tile_at(group, i);
+        const float *d = x + (long)t.n * P::XN + P::ORIGIN + (unit >> 1) * P::XB + (unit & 1) * 8 + (piece & 1) * 4 +
+                         t.row * P::XR + t.column * 16;
+        if (P::NB == 1) { /* columns 0 and 2, 1 and 2, or 1 and 3, as columns 0 and 1 of r */
+            const int first = part == 0 ? 0 : 16, second = part == 3 ? 48 : 32;
+            CUVIL_UNROLL for (int k = 0; k < 4; k++) {
+                r[0][k] = cuvil_load4(d + k * P::XR + first);
+                r[1][k] = cuvil_load4(d + k * P::XR + second);
+            }
+            return true;
+        }
+        CUVIL_UNROLL for (int j = 0; j < 4; j++) {
+            if (P::NB == 2 && j == (part == 0 ? 3 : 0)) continue;
+            CUVIL_UNROLL for (int k = 0; k < 4; k++) r[j][k] = cuvil_load4(d + k * P::XR + j * 16);
+        }
+        return true;
+    }
+
+    /* Along the height, then along the width, into shared memory. */
+    CUVIL_FN void store_plane(float4 (&r)[4][4], int e, int part, float *v)
+    {
+        constexpr int PIECES = UNITS_PER * 2;
+        float *to = v + e / (PIECES * T) * AREAS * AREA + e / PIECES % T * VP + e % PIECES * 4;
+        CUVIL_UNROLL for (int a = 0; a < 4; a++) {
+            float4 c[4];
+            CUVIL_UNROLL for (int j = 0; j < 4; j++) c[j] = v_of(a, r[j][0], r[j][1], r[j][2], r[j][3]);
+            if (P::NB == 1) {
+                const float4 sum = cuvil_add4(c[0], c[1]), less = part == 2 ? cuvil_sub4(c[1], c[0]) : cuvil_sub4(c[0], c[1]);
+                cuvil_store4(to + a * AREA, part == 1 ? sum : less);
+            } else
+                CUVIL_UNROLL for (int j = 0; j < P::NB; j++)
+                    cuvil_store4(to + (a * P::NB + j) * AREA, v_of(part * P::NB + j, c[0], c[1], c[2], c[3]));
+        }
+    }
+
     CUVIL_FN void transform_plane(int round, int group, int part, float *v, const float *x)
     {
-        constexpr int PIECES = UNITS_PER * 2, ALL = P::LW * T * PIECES;
-        for (int e = threadIdx.x; e < ALL; e += THREADS) {
-            const int piece = e % PIECES, i = e / PIECES % T, way = e / (PIECES * T), leaf = round * P::LW + way;
-            const int unit = leaf * P::PER + piece / 2;
-            if (unit >= P::UNITS) continue;
-            const tile t = tile_at(group, i);
-            const float *d = x + (long)t.n * P::XN + P::ORIGIN + (unit >> 1) * P::XB + (unit & 1) * 8 + (piece & 1) * 4 +
-                             t.row * P::XR + t.column * 16;
-            float4 c[4][4];
-            CUVIL_UNROLL for (int j = 0; j < 4; j++) {
-                if (P::NB == 2 && j == (part == 0 ? 3 : 0)) continue;
-                if (P::NB == 1 && (part == 0 ? j & 1 : part == 3 ? !(j & 1) : j == 0 || j == 3)) continue;
-                float4 r[4];
-                CUVIL_UNROLL for (int k = 0; k < 4; k++) r[k] = cuvil_load4(d + k * P::XR + j * 16);
-                CUVIL_UNROLL for (int a = 0; a < 4; a++) c[j][a] = v_of(a, r[0], r[1], r[2], r[3]);
-            }
-            float *to = v + way * AREAS * AREA + i * VP + piece * 4;
-            CUVIL_UNROLL for (int a = 0; a < 4; a++)
-                CUVIL_UNROLL for (int j = 0; j < P::NB; j++)
-                    cuvil_store4(to + (a * P::NB + j) * AREA, v_of(part * P::NB + j, c[0][a], c[1][a], c[2][a], c[3][a]));
+        for (int e = threadIdx.x; e < P::LW * T * UNITS_PER * 2; e += THREADS) {
+            float4 r[4][4];
+            if (load_plane(r, e, round, group, part, x)) store_plane(r, e, part, v);
         }
     }
 
@@ -129,10 +158,13 @@ template <class P> struct cuvil_winograd {
         constexpr int COLUMN = (PLANE ? 1 : 2) * LP * VP, QUAD = 2 * SLICE;
         CUVIL_UNROLL for (int p = 0; p < P::TP; p++)
             CUVIL_UNROLL for (int q = 0; q < P::TQ; q++) a[p][q] = cuvil_zero4();
+        if (PLANE && P::UNITS % UNITS_PER == 0) {
+            cuvil_taps<UNITS_PER, 8, P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v, u);
+            return;
+        }
         const int count = units(leaf);
-        CUVIL_ROLLED for (int k = 0; k < count; k++)
-            CUVIL_ROLLED for (int g = 0; g < P::GROUPS; g++, u += 128)
-                cuvil_taps<P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v + k * 8 + 3 * g * VP, u);
+        CUVIL_ROLLED for (int k = 0; k < count; k++, u += P::GROUPS * 128)
+            cuvil_taps<P::GROUPS, 3 * VP, P::TQ, P::TP, P::TP, 0, COLUMN, QUAD>(a, v + k * 8, u);
     }
 
     /* Where quad number `own` of this thread lies among the block's sums: (local position * T + tile) * QUADS + quad. */
@@ -170,33 +202,43 @@ template <class P> struct cuvil_winograd {
 
     /* P::ready stands between the copy of weights and the first touch of memory that earlier kernels use. */
     template <class... Operands>
-    CUVIL_FN void run(const float *x, const float *w, float *workspace, unsigned *tickets, float *y, Operands... operands)
+    CUVIL_FN void run(int block, const float *x, const float *w, float *workspace, unsigned *tickets, float *y, Operands... operands)
     {
         float *v = (float *)cuvil_shared, *u = v + FIRST;
-        const int member = blockIdx.x % MEMBERS, sum = blockIdx.x / MEMBERS, part = member % PARTS, share = member / PARTS;
-        const int group = sum % TILE_GROUPS, block = sum / TILE_GROUPS * OCBS;
+        const int member = block % MEMBERS, sum = block / MEMBERS, part = member % PARTS, share = member / PARTS;
+        const int group = sum % TILE_GROUPS, first = sum / TILE_GROUPS * OCBS;
         const int warp = threadIdx.x / 32, way = warp / LOCAL, local = warp % LOCAL;
         const int begin = share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         const long base = (long)sum * KEPT * POSITIONS * T * QUADS;
-        copy_weights(begin, block, part, u, w);
-        cuvil_copy_commit();
-        P::ready(y);
+        CUVIL_UNROLL for (int b = 0; b < P::BUFFERS; b++) {
+            if (begin + b < end) copy_weights(begin + b, first, part, u + b * U_FLOATS, w);
+            cuvil_copy_commit();
+        }
+        P::ready(y, block);
         cuvil_tree<LEVELS, OWN> tree;
+        float4 early[4][4];
+        bool there = EARLY && (int)threadIdx.x < P::LW * T * UNITS_PER * 2 && load_plane(early, threadIdx.x, begin, group, part, x);
         CUVIL_ROLLED for (int round = begin; round < end; round++) {
-            if (PLANE) transform_plane(round, group, part, v, x);
-            else transform_line(round, group, v, x);
-            cuvil_copy_wait<0>();
+            float *slices = u + (P::BUFFERS > 1 ? (round - begin) % P::BUFFERS * U_FLOATS : 0);
+            if (EARLY) {
+                if (there) store_plane(early, threadIdx.x, part, v);
+            } else if (PLANE)
+                transform_plane(round, group, part, v, x);
+            else
+                transform_line(round, group, v, x);
+            cuvil_copy_wait<P::BUFFERS - 1>();
             __syncthreads();
+            if (EARLY && there && round + 1 < end) there = load_plane(early, threadIdx.x, round + 1, group, part, x);
             const int leaf = round * P::LW + way;
             float4 a[P::TP][P::TQ];
             if (leaf < LEAVES) {
                 const int lo = cuvil_lane_quad<P::LO>(), lp = cuvil_lane_pixel<P::LO>();
                 const float *from = PLANE ? v + warp * AREA + lp * VP
                                           : v + (way * 3 + local % 3) * AREA + ((local ? 1 : 0) + 2 * lp) * VP;
-                leaf_sum(a, leaf, from, u + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);
+                leaf_sum(a, leaf, from, slices + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);
             }
             __syncwarp();
-            if (round + 1 < end) copy_weights(round + 1, block, part, u, w);
+            if (round + P::BUFFERS < end) copy_weights(round + P::BUFFERS, first, part, slices, w);
             cuvil_copy_commit();
             __syncthreads();
             if (P::LW == 1) {
@@ -250,7 +292,7 @@ template <class P> struct cuvil_winograd {
                     }
                 }
             }
-            outputs(m, tile_at(group, e / QUADS), block * 16 + e % QUADS * 4, y, operands...);
+            outputs(m, tile_at(group, e / QUADS), first * 16 + e % QUADS * 4, y, operands...);
         }
     }
 

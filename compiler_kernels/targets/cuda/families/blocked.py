@@ -8,6 +8,8 @@ from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.targets.c.writer import Code, linear
+from compiler_kernels.targets.cuda.gpu import Gpu
+from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.isa import SCALAR
 from compiler_kernels.targets.vector.access import Access, Chain, full_access, operand_access, plain_access, three
 from compiler_kernels.targets.vector.closing import is_expensive
@@ -85,22 +87,26 @@ class Ending:
         address = access.at("n", "(oc / 16)", list("dhw"))
         return f"{address} + oc % 16" if lanes else address
 
-    def ready_function(self, grid: str, block: str) -> list[str]:
-        """``ready(y)``: waits for earlier kernels, then zeroes the halo of the result."""
+    def ready_function(self, blocks: int, threads: int, release: bool = True) -> list[str]:
+        """``ready(y, block)``: waits for earlier kernels, then zeroes the halo of the result.
+
+        ``release``: the next kernel may start once all blocks came here. Earlier would let a row of kernels wait on
+        the multiprocessors for each other.
+        """
         code = Code()
-        with code.block("CUVIL_FN void ready(float *y)"):
-            code.add("cuvil_grid_wait();")
+        with code.block("CUVIL_FN void ready(float *y, int block)"):
+            code.add("cuvil_grid_wait();", *(["cuvil_grid_release();"] if release else []))
             layout = self.out.physical
             halo = three(layout.halo, 0) if self.out.layout else (0, 0, 0)
             if any(halo):
                 size = ", ".join(map(str, three(self.out.dims[2:], 1)))
                 planes = self.out.dims[0] * layout.blocks
                 code.add(
-                    f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, blockIdx.x * {block} + threadIdx.x, "
-                    f"{grid} * {block});"
+                    f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, block * {threads} + threadIdx.x, "
+                    f"{blocks * threads});"
                 )
             else:
-                code.add("(void)y;")
+                code.add("(void)y, (void)block;")
         return code.lines
 
 
@@ -127,9 +133,38 @@ def indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def parameters(function: Graph, tickets: bool, workspace: bool) -> str:
-    """Parameters of the kernel, in the order of ``CudaKernel``."""
-    found = [f"const float *{v.id}" for v in function.inputs] + ["float *y"]
-    found += ["unsigned char *workspace"] if workspace else []
-    found += ["unsigned *tickets"] if tickets else []
-    return ", ".join(found)
+def block_kernel(
+    function: Graph,
+    name: str,
+    head: Sequence[str],
+    body: Sequence[str],
+    blocks: int,
+    threads: int,
+    resident: int,
+    gpu: Gpu,
+    shared: int = 0,
+    workspace: int = 0,
+    tickets: int = 0,
+    independent: bool = False,
+) -> CudaKernel:
+    """The kernel whose block number ``block`` does ``body``; ``head`` stands at file scope before it. ``resident``:
+    blocks per multiprocessor that the compiler leaves registers for."""
+    found = [(f"const float *{v.id}", v.id) for v in function.inputs] + [("float *y", "y")]
+    found += [("unsigned char *workspace", "workspace")] if workspace else []
+    found += [("unsigned *tickets", "tickets")] if tickets else []
+    declared, names = ", ".join(d for d, _ in found), ", ".join(n for _, n in found)
+    lines = [*head, f"CUVIL_FN void {name}_block(const int block, {declared})", "{", *indented(body), "}"]
+    text = "\n".join(lines) + "\n"
+    return CudaKernel(
+        name,
+        f'{text}extern "C" __global__ void __launch_bounds__({threads}, {resident}) {name}({declared})\n{{\n'
+        f"    {name}_block((int)blockIdx.x, {names});\n}}\n",
+        (blocks, 1, 1),
+        threads,
+        shared,
+        workspace,
+        tickets,
+        independent=independent,
+        dependent=gpu.clusters,
+        block_text="" if workspace or tickets else text,
+    )

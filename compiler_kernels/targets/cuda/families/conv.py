@@ -17,11 +17,11 @@ from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
 from compiler_kernels.targets.cuda.families.blocked import (
     Ending,
+    block_kernel,
     by_phase,
     comments,
     constants,
     indented,
-    parameters,
 )
 from compiler_kernels.targets.cuda.families.conv_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
@@ -154,41 +154,27 @@ class Direct:
         # Windows of one kernel share its block size.
         threads = max(t.threads for t in chosen)
         chosen = [t if t.threads == threads else t.with_threads(threads) for t in chosen]
+        pairs = [(t, self.shape(w)) for t, w in zip(chosen, self.windows, strict=True)]
+        split = any(t.split > 1 for t in chosen)
+        if not all(t.fits(s, self.gpu) for t, s in pairs) or (len(pairs) > 1 and split):
+            return None
+        grids = [t.grid(s) for t, s in pairs]
         lines = [*comments(self.shown), *self.ending.chain_function(self.name)]
-        grids = [t.grid(self.shape(w)) for t, w in zip(chosen, self.windows, strict=True)]
         for n, (window, tile) in enumerate(zip(self.windows, chosen, strict=True)):
             lines += self._struct(f"{self.name}_w{n}", window, tile, sum(grids), threads)
-        split = any(t.split > 1 for t in chosen)
-        operands = "".join(f", {o}" for o in self.ending.operands)
-        minimum = min(t.resident for t in chosen)
-        lines.append(
-            f'extern "C" __global__ void __launch_bounds__({threads}, {minimum}) '
-            f"{self.name}({parameters(self.function, split, split)})\n{{"
-        )
-        start, tickets = 0, 0
-        lines.append("    cuvil_grid_release();")
+        body, start = [], 0
         for n, grid in enumerate(grids):
-            last = n == len(grids) - 1
-            shift = f"blockIdx.x - {start}" if start else "blockIdx.x"
-            memory = f"(float *)workspace, tickets{f' + {tickets}' if tickets else ''}" if split else "nullptr, nullptr"
-            call = f"cuvil_conv<{self.name}_w{n}>::run({shift}, p0, p1, {memory}, y{operands});"
-            lines.append(f"    {'' if last else f'if (blockIdx.x < {start + grid}) return '}{call}")
+            place = f"block - {start}" if start else "block"
+            memory = "(float *)workspace, tickets" if split else "nullptr, nullptr"
+            arguments = ", ".join([place, "p0", "p1", memory, "y", *self.ending.operands])
+            call = f"cuvil_conv<{self.name}_w{n}>::run({arguments});"
+            body.append(f"if (block < {start + grid}) return {call}" if n + 1 < len(grids) else call)
             start += grid
-            tickets += grid // chosen[n].split
-        lines.append("}")
-        workspace = max(t.workspace(self.shape(w)) for t, w in zip(chosen, self.windows, strict=True))
-        if len(self.windows) > 1 and split:
-            return None
-        return CudaKernel(
-            self.name,
-            "\n".join(lines) + "\n",
-            (sum(grids), 1, 1),
-            threads,
-            shared_bytes=max(t.shared(self.shape(w)) for t, w in zip(chosen, self.windows, strict=True)),
-            workspace_bytes=workspace,
-            tickets=tickets if split else 0,
-            dependent=self.gpu.clusters,
-        )
+        return block_kernel(
+            self.function, self.name, lines, body, start, threads, min(t.resident for t in chosen), self.gpu,
+            shared=max(t.shared(s) for t, s in pairs), workspace=pairs[0][0].workspace(pairs[0][1]),
+            tickets=start // chosen[0].split if split else 0,
+        )  # fmt: skip
 
     def _struct(self, name: str, window: Window, tile: Tile, grid: int, threads: int) -> list[str]:
         shape = self.shape(window)
@@ -225,7 +211,7 @@ class Direct:
         for axis, letter in enumerate("dhw"):
             lines.append(f"    {by_phase(f'first_{letter}', [f[axis] for f in window.firsts])}")
         lines += indented(self.ending.finish_function(self.name))
-        lines += indented(self.ending.ready_function(str(grid), str(threads)))
+        lines += indented(self.ending.ready_function(grid, threads))
         lines += ["};"]
         memory = f"sizeof(float) * cuvil_conv<{name}>::BUFFER * cuvil_conv<{name}>::BUFFERS"
         lines.append(

@@ -157,29 +157,24 @@ class Tile:
         return quads <= ACCUMULATORS and kept <= 2 * ACCUMULATORS and self.shared(shape) <= gpu.shared_bytes
 
     def cost(self, shape: Shape, gpu: Gpu) -> float:
-        """Estimated cycles: copies and sums of the blocks of one multiprocessor, and what every launch waits for."""
+        """Estimated microseconds: a sum of terms whose factors were fitted to a sweep (benchmarks/gpu_tiles.py)."""
         order = self.order(shape)
-        steps = min(order.positions_per_leaf, order.positions) * (
-            1 if order.positions_per_leaf < order.positions else min(order.blocks_per_leaf, shape.units)
+        cut = order.positions_per_leaf < order.positions
+        steps = min(order.positions_per_leaf, order.positions) * (1 if cut else min(order.blocks_per_leaf, shape.units))
+        quads, rounds = self.rows * self.columns * self.outputs, self.rounds(shape)
+        together = pieces(self.grid(shape), gpu.multiprocessors)
+        at_once = max(1, min(together, gpu.shared_bytes // max(1, self.shared(shape)), 2048 // self.threads, 8))
+        waves = together / at_once
+        products = 8 * quads * self.leaves * self.groups * steps * rounds  # cycles of a multiprocessor for one block
+        alone = steps * rounds * (32 * quads + 60)  # of one warp that has no other beside it
+        return (
+            0.95
+            + 0.394 * waves * rounds
+            + 0.83e-3 * together * products
+            + 0.483e-3 * waves * alone
+            + 0.62e-4 * together * self.floats(shape)[1] * rounds
+            + (0.515 + 0.381 * self.split if self.split > 1 else 0.0)
         )
-        warps = self.leaves * self.groups
-        quads = self.rows * self.columns
-        blocks = self.grid(shape)
-        rounds = self.rounds(shape)
-        # Per step and warp: 8 channels of multiply-adds, and loads from shared memory of two cycles each.
-        sums = 8 * quads * self.outputs
-        loads = 4 * (quads + 4 * self.outputs)
-        each = blocks / gpu.multiprocessors
-        together = -(-blocks // gpu.multiprocessors)
-        at_once = min(together, max(1, gpu.shared_bytes // max(1, self.shared(shape))), max(1, 2048 // self.threads), 4)
-        busy = min(1.0, warps * min(at_once, max(1.0, each)) / 10)
-        compute = rounds * steps * warps * max(sums / busy, float(loads))
-        traffic = sum(self.floats(shape)) * 4 * rounds / 32.0
-        exchange = (warps * quads * self.outputs * 32 / 8 + 150) * rounds if self.leaves > 1 else 0.0
-        merge = 1800.0 + self.pixels * self.wide * rounds * 4 if self.split > 1 else 0.0
-        latency = 1500.0 + traffic / max(1, rounds)
-        waves = -(-together // at_once)
-        return together * (max(compute, traffic) + exchange) + waves * latency + merge
 
 
 def candidates(shape: Shape) -> Iterator[Tile]:

@@ -7,7 +7,7 @@ from typing import Final
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
-from compiler_kernels.targets.cuda.families.blocked import Ending, comments, constants, indented, parameters
+from compiler_kernels.targets.cuda.families.blocked import Ending, block_kernel, comments, constants, indented
 from compiler_kernels.targets.cuda.families.conv import windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import pieces
 from compiler_kernels.targets.cuda.gpu import Gpu
@@ -43,20 +43,14 @@ def depthwise(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         "COLUMNS_IN": (width - 1) * window.step[2] + (window.kernel[2] - 1) * window.dilation[2] + 1,
     }  # fmt: skip
     ending = Ending(function, op.operands[2] if len(op.operands) > 2 else "")
-    operands = "".join(f", {o}" for o in ending.operands)
-    lines_of_text = [
+    head = [
         *comments(function),
         *ending.chain_function(name),
         f"struct {name}_p {{",
         f"    {constants(values)}",
         *indented(ending.finish_function(name)),
-        *indented(ending.ready_function(str(grid), str(THREADS))),
+        *indented(ending.ready_function(grid, THREADS)),
         "};",
-        f'extern "C" __global__ void __launch_bounds__({THREADS}) {name}({parameters(function, False, False)})',
-        "{",
-        "    cuvil_grid_release();",
-        f"    cuvil_depthwise<{name}_p>::run(p0, p1, y{operands});",
-        "}",
     ]
-    text = "\n".join(lines_of_text) + "\n"
-    return CudaKernel(name, text, (grid, 1, 1), THREADS, independent=True, dependent=gpu.clusters)
+    body = [f"cuvil_depthwise<{name}_p>::run({', '.join(['block', 'p0', 'p1', 'y', *ending.operands])});"]
+    return block_kernel(function, name, head, body, grid, THREADS, 1, gpu, independent=True)

@@ -11,7 +11,7 @@ from compiler_kernels.arithmetic.order import FEW_CHANNELS, LEAF_TAPS
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
-from compiler_kernels.targets.cuda.families.blocked import Ending, comments, constants, indented, parameters
+from compiler_kernels.targets.cuda.families.blocked import Ending, block_kernel, comments, constants, indented
 from compiler_kernels.targets.cuda.families.conv import Window, windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import Tile, pieces
 from compiler_kernels.targets.cuda.families.tiles_table import tabled
@@ -74,31 +74,25 @@ def stem(
         **{f"K{a}": v for a, v in zip("DHW", window.kernel, strict=True)},
         **{f"S{a}": v for a, v in zip("DHW", window.step, strict=True)},
         **{f"D{a}": v for a, v in zip("DHW", window.dilation, strict=True)},
-        "XN": x.batch, "XC": x.block if planar else 1, "XD": x.spatial[0], "XW": lane,
+        "XN": x.batch, "XC": x.block if planar else 1, "XD": x.spatial[0],
         "XR": tile.columns * window.step[2] * lane if window.run else x.spatial[1],
         "ORIGIN": x.origin + window.origins[0], "ROWS_IN": reach[1], "COLUMNS_IN": reach[2],
     }  # fmt: skip
-    operands = "".join(f", {o}" for o in ending.operands)
     shared = _shared(tile, window, channels)
-    lines = [
+    head = [
         *comments(function),
         *ending.chain_function(name),
         f"struct {name}_p {{",
         f"    {constants(values)}",
         f"    static constexpr bool RUN = {str(window.run).lower()}, PLANAR = {str(planar).lower()};",
         *indented(ending.finish_function(name)),
-        *indented(ending.ready_function(str(grid), str(tile.threads))),
+        *indented(ending.ready_function(grid, tile.threads)),
         "};",
         f"static_assert(cuvil_stem<{name}_p>::SHARED == {shared} && cuvil_stem<{name}_p>::GRID == {grid} && "
         f'cuvil_stem<{name}_p>::THREADS == {tile.threads}, "stem.py");',
-        f'extern "C" __global__ void __launch_bounds__({tile.threads}) {name}({parameters(function, False, False)})',
-        "{",
-        "    cuvil_grid_release();",
-        f"    cuvil_stem<{name}_p>::run(p0, p1, y{operands});",
-        "}",
     ]
-    text = "\n".join(lines) + "\n"
-    return CudaKernel(name, text, (grid, 1, 1), tile.threads, shared_bytes=shared, dependent=gpu.clusters)
+    body = [f"cuvil_stem<{name}_p>::run({', '.join(['block', 'p0', 'p1', 'y', *ending.operands])});"]
+    return block_kernel(function, name, head, body, grid, tile.threads, 1, gpu, shared=shared)
 
 
 def _tiles(tile: Tile, window: Window) -> tuple[int, int]:

@@ -1,32 +1,24 @@
-"""Tiles measured on a chip: ``tiles_<chip>.json`` beside this module, by family and shape (benchmarks/gpu_tiles.py).
-
-A row chooses speed only, never a bit. The table is part of what an engine is compiled from: :func:`table_bytes`.
-"""
+"""Tiles measured on a chip: ``tuning/conv_<chip>.json``, by family and shape (benchmarks/gpu_tiles.py)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from compiler_kernels.targets.cuda import tuning
 from compiler_kernels.targets.cuda.gpu import Gpu
 
 
 def table_file(gpu: Gpu) -> Path:
-    return Path(__file__).with_name(f"tiles_{gpu.name}.json")
-
-
-def table_bytes(gpu: Gpu) -> bytes:
-    """The file, empty where nothing was measured on the chip."""
-    path = table_file(gpu)
-    return path.read_bytes() if path.is_file() else b""
+    return tuning.FOLDER / f"conv_{gpu.name}.json"
 
 
 @lru_cache
 def _rows(gpu: Gpu) -> dict[str, tuple[int, ...]]:
-    data = table_bytes(gpu)
-    return {key: tuple(row) for key, row in json.loads(data).items()} if data else {}
+    """The table; empty where nothing was measured on the chip."""
+    data = tuning.table(table_file(gpu).stem) if table_file(gpu).is_file() else {}
+    return {key: tuple(row) for key, row in data.items()}
 
 
 def key_of(family: str, shape: Sequence[int]) -> str:

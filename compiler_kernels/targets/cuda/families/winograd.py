@@ -9,7 +9,7 @@ from compiler_kernels.arithmetic.winograd import WINOGRAD
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
-from compiler_kernels.targets.cuda.families.blocked import Ending, comments, constants, indented, parameters
+from compiler_kernels.targets.cuda.families.blocked import Ending, block_kernel, comments, constants, indented
 from compiler_kernels.targets.cuda.families.winograd_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
@@ -42,40 +42,28 @@ def winograd(
     ending = Ending(function, op.operands[2] if len(op.operands) > 2 else "")
     values = {
         "AXES": form.axes, "NB": tile.columns, "LW": tile.leaves, "G": tile.split, "LO": tile.quads,
-        "TQ": tile.outputs, "TP": tile.tiles, "N": shape.batch, "UNITS": units, "PER": per, "GROUPS": groups,
-        "BLOCKS": shape.blocks, "TILES": tiles, "TILE_COLUMNS": -(-columns // 2), "H": rows, "W": columns,
-        "XN": x.batch, "XB": x.block, "XR": x.spatial[1], "ORIGIN": origin,
+        "TQ": tile.outputs, "TP": tile.tiles, "BUFFERS": tile.buffers, "N": shape.batch, "UNITS": units,
+        "PER": per, "GROUPS": groups, "BLOCKS": shape.blocks, "TILES": tiles, "TILE_COLUMNS": -(-columns // 2),
+        "H": rows, "W": columns, "XN": x.batch, "XB": x.block, "XR": x.spatial[1], "ORIGIN": origin,
     }  # fmt: skip
     members = tile.members(shape)
-    shared = members > 1
     this = f"cuvil_winograd<{name}_p>"
-    operands = "".join(f", {o}" for o in ending.operands)
     grid, threads = tile.grid(shape), tile.threads(shape)
-    lines = [
+    head = [
         *comments(function),
         *ending.chain_function(name),
         f"struct {name}_p {{",
         f"    {constants(values)}",
         *indented(ending.finish_function(name)),
-        *indented(ending.ready_function(str(grid), str(threads))),
+        *indented(ending.ready_function(grid, threads)),
         "};",
         f"static_assert({this}::SHARED == {tile.shared(shape)} && {this}::GRID == {grid} && "
         f"{this}::THREADS == {threads} && "
         f'{this}::WORKSPACE == {tile.workspace(shape)}, "winograd_tiles.py");',
-        f'extern "C" __global__ void __launch_bounds__({threads}, {tile.resident(shape)}) '
-        f"{name}({parameters(function, shared, shared)})",
-        "{",
-        "    cuvil_grid_release();",
-        f"    {this}::run(p0, p1, {'(float *)workspace, tickets' if shared else 'nullptr, nullptr'}, y{operands});",
-        "}",
     ]
-    return CudaKernel(
-        name,
-        "\n".join(lines) + "\n",
-        (grid, 1, 1),
-        threads,
-        shared_bytes=tile.shared(shape),
-        workspace_bytes=tile.workspace(shape),
-        tickets=grid // members if shared else 0,
-        dependent=gpu.clusters,
-    )
+    memory = "(float *)workspace, tickets" if members > 1 else "nullptr, nullptr"
+    body = [f"{this}::run({', '.join(['block', 'p0', 'p1', memory, 'y', *ending.operands])});"]
+    return block_kernel(
+        function, name, head, body, grid, threads, tile.resident(shape), gpu, shared=tile.shared(shape),
+        workspace=tile.workspace(shape), tickets=grid // members if members > 1 else 0,
+    )  # fmt: skip

@@ -57,7 +57,7 @@ class Tile:
     """Lanes: ``quads`` of outputs times 32 / quads tiles; a lane holds ``tiles`` of them and ``outputs`` quads.
 
     Warps: the positions of ``columns`` of a plane's four (all four of a line) times ``leaves``. ``split`` blocks share
-    a sum by nodes of the tree, and blocks of other columns share its tiles.
+    a sum by nodes of the tree, and blocks of other columns share its tiles. Weights of ``buffers`` rounds are held.
     """
 
     columns: int
@@ -66,6 +66,7 @@ class Tile:
     quads: int
     outputs: int
     tiles: int
+    buffers: int = 1
 
     def local(self, shape: Shape) -> int:
         """Positions of a block."""
@@ -121,7 +122,8 @@ class Tile:
 
     def shared(self, shape: Shape) -> int:
         """Bytes of shared memory."""
-        return 4 * sum(self.floats(shape))
+        values, weights = self.floats(shape)
+        return 4 * (values + self.buffers * weights)
 
     def rounds(self, shape: Shape) -> int:
         return pieces(pieces(shape.leaves, self.leaves), self.split)
@@ -131,6 +133,8 @@ class Tile:
             return False
         if self.split > 1 and (self.rounds(shape) * self.leaves % RADIX or self.split > pieces(shape.leaves, RADIX)):
             return False
+        if self.buffers > self.rounds(shape):
+            return False
         if self.leaves > 1 and self.leaves // 2 >= shape.leaves:
             return False
         if self.wide > 1 and self.wide // 2 >= shape.blocks:
@@ -138,26 +142,30 @@ class Tile:
         return self.tiles * self.outputs <= 8
 
     def cost(self, shape: Shape, gpu: Gpu) -> float:
-        """Estimated cycles: transforms, copies and sums of the blocks of one multiprocessor, and fixed waits."""
-        warps = self.threads(shape) // 32
-        blocks = self.grid(shape)
-        together = pieces(blocks, gpu.multiprocessors)
-        at_once = max(1, min(together, gpu.shared_bytes // self.shared(shape), 2048 // self.threads(shape)))
-        rounds = self.rounds(shape)
-        steps = shape.per_leaf * shape.groups
-        sums = 8 * self.tiles * self.outputs / min(1.0, warps * at_once / 10)
-        loads = 4 * (self.tiles + 4 * self.outputs)
-        product = steps * warps * max(sums, float(loads))
-        transform = self.leaves * self.group * shape.per_leaf * (3.0 + 1.2 * self.columns) + 700
-        traffic = self.floats(shape)[1] * 4 / 32.0
-        exchange = warps * self.group * self.wide * 1.0 + 200 if self.leaves > 1 else 0.0
-        end = self.group * self.wide * 16 * 0.6 + 500
-        if self.members(shape) > 1:
-            end += 2200 + self.group * self.wide * 12 * (shape.leaves / 8 if self.split > 1 else 1)
-        one = rounds * (max(product, traffic) + transform + exchange) + end
-        # Blocks that share a multiprocessor hide each other's waits, not each other's sums.
-        waves = pieces(together, at_once)
-        return waves * one + (together - waves) * rounds * product
+        """Estimated microseconds: a sum of terms whose factors were fitted to a sweep (benchmarks/gpu_tiles.py)."""
+        threads, rounds = self.threads(shape), self.rounds(shape)
+        warps, quads, wide = threads // 32, self.tiles * self.outputs, self.group * self.wide
+        together = pieces(self.grid(shape), gpu.multiprocessors)
+        at_once = max(1, min(together, gpu.shared_bytes // self.shared(shape), REGISTERS // (threads * 112)))
+        waves, steps = together / at_once, shape.per_leaf * shape.groups
+        products = 8 * quads * warps * steps * rounds  # cycles of a multiprocessor for one block
+        loads = 4 * (self.tiles + 4 * self.outputs) * warps * steps * rounds
+        alone = steps * rounds * (32 * quads + 60)  # of one warp that has no other beside it
+        inputs = self.leaves * self.group * shape.per_leaf * rounds
+        members = self.members(shape)
+        return (
+            0.883 * waves
+            + 0.204 * waves * rounds
+            + 0.49e-3 * together * products
+            + 0.031e-3 * together * loads
+            + 0.75e-3 * waves * alone
+            + 0.484e-4 * together * self.floats(shape)[1] * rounds
+            + together * inputs * (0.115e-2 + 0.198e-2 * self.columns)
+            + (0.035e-2 * together * rounds * warps * wide if self.leaves > 1 else 0.0)
+            + 0.52e-2 * together * wide
+            + (0.253 * members + 0.0316 * wide if members > 1 else 0.0)
+            + (0.099 * waves * rounds if self.buffers < rounds else 0.0)
+        )
 
 
 def candidates(shape: Shape) -> Iterator[Tile]:
@@ -166,7 +174,8 @@ def candidates(shape: Shape) -> Iterator[Tile]:
             for columns in (1, 2, 4) if shape.axes == 2 else (4,):
                 for leaves in (1, 2, 4):
                     for split in (1, 2, 4):
-                        yield Tile(columns, leaves, split, quads, outputs, tiles)
+                        for buffers in (1, 2):
+                            yield Tile(columns, leaves, split, quads, outputs, tiles, buffers)
 
 
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:

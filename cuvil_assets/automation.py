@@ -12,6 +12,7 @@ from cuvil_assets.describe import table
 from cuvil_assets.home import current_home
 from cuvil_assets.recertify import keep as keep_recertification
 from cuvil_assets.recertify import recertify
+from cuvil_assets.registry_status import reflect
 from cuvil_assets.surveil import conditions_of, keep, partitions_of, surveil
 from cuvil_assets.watch import load_watch
 from evidence.verifier.errors import VerifierError
@@ -51,6 +52,8 @@ def _rebuild(context: dg.OpExecutionContext) -> Iterator[dg.AssetObservation]:
     try:
         report = recertify(home, partitions_of(home), step=lambda found: context.log.info(found.sentence))
         keep_recertification(home, report)
+        for said in reflect(home, report):
+            context.log.info(said)
     except (CuvilError, VerifierError) as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     rows = [(r.verdict, r.partition, r.sentence, r.nonconformity) for r in report.results]

@@ -13,7 +13,7 @@ from fhir_registry.mapping import names
 from fhir_registry.mapping.facts import ReleaseFacts
 from fhir_registry.mapping.names import stable_id
 from fhir_registry.mapping.reading import properties, status_of
-from fhir_registry.mapping.resources import RETIRED, model_id, provenance, resources_of
+from fhir_registry.mapping.resources import RETIRED, UNKNOWN, model_id, provenance, resources_of
 from fhir_registry.search.extract import index_rows
 from fhir_registry.store.base import Store, Write, Written
 from fhir_registry.validation.walk import validate
@@ -41,15 +41,20 @@ def register(store: Store, facts: ReleaseFacts) -> Registered:
         raise UsageError(
             f"{facts.statement.model_version} was withdrawn from this registry; release a new version and register that"
         )
+    if status_of(current) == UNKNOWN:
+        raise UsageError(
+            f"{facts.statement.model_version} has an engine that failed its recertification; close its nonconformity "
+            "record and recertify it, then register"
+        )
     resources = resources_of(facts)
     resources[-1] = _joined(store, current, resources[-1], facts)
-    written = store.commit([_put(item) for item in resources])
+    written = store.commit([put(item) for item in resources])
     model = next(w for w in written if w.stored.id == model_id(facts))
-    signed = _put(provenance(facts, model.stored.version, facts.statement.created))
+    signed = put(provenance(facts, model.stored.version, facts.statement.created))
     # The signatures stay with the version of the model they were registered with.
     if model.changed or store.read("Provenance", signed.id) is None:
         written += store.commit([signed])
-    return Registered(model.stored.id, model.stored.version, _changed(written))
+    return Registered(model.stored.id, model.stored.version, count_changed(written))
 
 
 def withdraw(store: Store, model: str, reason: str) -> Registered:
@@ -61,21 +66,21 @@ def withdraw(store: Store, model: str, reason: str) -> Registered:
     resource = read_json(found.body)
     assert isinstance(resource, dict)
     # Every engine ever registered with this version, also those that another one has replaced.
-    parts = dict.fromkeys([*_parts(resource), *_targets(store, found.id)])
+    parts = dict.fromkeys([*parts_of(resource), *_targets(store, found.id)])
     stamp = datetime.now(UTC).strftime("%Y-%m-%d")
     said = {"type": names.coded(names.PROPERTY, "withdrawn"), "valueString": f"{stamp}: {reason}"}
-    changed = _with_status(resource, RETIRED)
+    changed = with_status(resource, RETIRED)
     if status_of(resource) != RETIRED:
         changed["property"] = [*changed.get("property", ()), said]
-    writes = [_put(changed)]
+    writes = [put(changed)]
     for identifier in parts:
         engine = store.read("DeviceDefinition", identifier)
         if engine is not None and not engine.deleted:
             body = read_json(engine.body)
             assert isinstance(body, dict)
-            writes.append(_put(_with_status(body, RETIRED)))
+            writes.append(put(with_status(body, RETIRED)))
     written = store.commit(writes)
-    return Registered(found.id, written[0].stored.version, _changed(written))
+    return Registered(found.id, written[0].stored.version, count_changed(written))
 
 
 def models(store: Store) -> list[dict[str, str]]:
@@ -103,10 +108,10 @@ def _joined(store: Store, current: Any, new: dict[str, Any], facts: ReleaseFacts
     Of several releases the last registered describes the model; registering one of them again changes nothing.
     """
     releases = _releases(current)
-    kept = [part for part in _parts(current) if _target(store, part) not in ("", facts.build.target)]
+    kept = [part for part in parts_of(current) if _target(store, part) not in ("", facts.build.target)]
     if kept and facts.digest in releases:
         return {**current, "meta": new["meta"]}
-    signed = {value: set(_provenance_targets(store, stable_id("provenance", value))) for value in releases}
+    signed = {value: set(provenance_targets(store, stable_id("provenance", value))) for value in releases}
     others = [value for value, targets in signed.items() if targets & set(kept)]
     joined = [{"system": names.RELEASE, "value": value} for value in others]
     references = sorted(
@@ -123,7 +128,7 @@ def _releases(model: Any) -> list[str]:
     return [i["value"] for i in model.get("identifier", ()) if i.get("system") == names.RELEASE and "value" in i]
 
 
-def _parts(model: Any) -> list[str]:
+def parts_of(model: Any) -> list[str]:
     """Ids of the engines a model lists."""
     listed = [p.get("reference", {}).get("reference", "") for p in model.get("hasPart", ())]
     return [text.partition("/")[2] for text in listed if text.startswith("DeviceDefinition/")]
@@ -136,7 +141,7 @@ def _target(store: Store, engine: str) -> str:
     return next(iter(properties(body, "target")), "")
 
 
-def _provenance_targets(store: Store, identifier: str) -> list[str]:
+def provenance_targets(store: Store, identifier: str) -> list[str]:
     """Ids of the DeviceDefinitions that the Provenance ``identifier`` is about."""
     stored = store.read("Provenance", identifier)
     body: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
@@ -151,7 +156,7 @@ def _targets(store: Store, model: str) -> list[str]:
     found = store.search(
         read_query("Provenance", [("target", f"DeviceDefinition/{model}"), ("_count", "1000")])
     ).matches
-    listed = (target for item in found for target in _provenance_targets(store, item.id))
+    listed = (target for item in found for target in provenance_targets(store, item.id))
     return [identifier for identifier in listed if identifier != model]
 
 
@@ -173,13 +178,15 @@ def _find(store: Store, model: str) -> Any:
     return found
 
 
-def _with_status(resource: dict[str, Any], status: str) -> dict[str, Any]:
+def with_status(resource: dict[str, Any], status: str) -> dict[str, Any]:
+    """The resource with another artifact-status, without what the store decides."""
     others = [e for e in resource.get("modifierExtension", ()) if e.get("url") != names.STATUS]
     meta = {k: v for k, v in resource.get("meta", {}).items() if k not in ("versionId", "lastUpdated")}
     return {**resource, "meta": meta, "modifierExtension": [{"url": names.STATUS, "valueCode": status}, *others]}
 
 
-def _put(resource: dict[str, Any]) -> Write:
+def put(resource: dict[str, Any]) -> Write:
+    """The write of a resource this software made, which is therefore valid."""
     wrong = [i for i in validate(resource) if i.severity == "error"]
     if wrong:
         raise UsageError(
@@ -189,5 +196,6 @@ def _put(resource: dict[str, Any]) -> Write:
     return Write("PUT", resource["resourceType"], resource["id"], resource, tuple(index_rows(resource)))
 
 
-def _changed(written: Iterable[Written]) -> int:
+def count_changed(written: Iterable[Written]) -> int:
+    """How many writes changed anything."""
     return sum(1 for item in written if item.changed)

@@ -10,6 +10,7 @@ from cuvil_assets.cli.bar import Bar
 from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.home import current_home
 from cuvil_assets.recertify import PASSED, Recertified, keep, recertify
+from cuvil_assets.registry_status import reflect
 from cuvil_assets.surveil import partitions_of
 from evidence.signing_keys import load_signing_keys
 
@@ -35,8 +36,9 @@ def run(wanted: list[str], kept_cache: bool, as_json: bool) -> int:
         if bar is not None:
             bar.close()
     path = keep(home, report)
+    changes = reflect(home, report)
     if as_json:
-        print_json({"report": str(path), **report.to_json()})
+        print_json({"report": str(path), "registry": list(changes), **report.to_json()})
     else:
         for item in report.results:
             opened = f" [{item.nonconformity}]" if item.nonconformity else ""
@@ -44,6 +46,8 @@ def run(wanted: list[str], kept_cache: bool, as_json: bool) -> int:
                 print(f"{item.verdict:7} {item.partition}: {item.sentence}{opened}")
             for stage, reason in (item.left_out or {}).items():
                 print(f"{'':7} {item.partition}: {stage} was not run again: {reason}")
+        for said in changes:
+            print(said)
         print(report.sentence)
     return 0 if report.ok else 1
 

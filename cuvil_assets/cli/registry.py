@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from importlib.metadata import version
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from cuvil_assets import audit
 from cuvil_assets.cli.outcome import note, print_json
 from cuvil_assets.cli.registry_place import Place
 from cuvil_assets.home import current_home
-from evidence.verifier.errors import VerificationFailed
+from evidence.verifier.errors import VerificationFailed, VerifierError
 
 if TYPE_CHECKING:
     from fhir_registry.mapping.facts import ReleaseFacts
@@ -24,9 +25,16 @@ if TYPE_CHECKING:
 
 def serve(host: str, port: int, place: Place, serving: Serving) -> None:
     """Serve until interrupted."""
+    from evidence.verifier.trust import default_trust_root, load_trust_root
     from fhir_registry.server.serve import listen, open_registry
     from fhir_registry.server.serve import serve as run
 
+    try:
+        load_trust_root(serving.trust_root or default_trust_root())
+    except VerifierError as error:
+        if serving.trust_root is not None:
+            raise
+        note(f"{error}; until then nobody can write here and nothing can be verified")
     try:
         listener = listen(host, port)
     except OSError as error:
@@ -35,13 +43,24 @@ def serve(host: str, port: int, place: Place, serving: Serving) -> None:
         ) from None
     with listener:
         scheme = "http" if serving.tls is None else "https"
-        shown = f"{scheme}://{host}:{listener.getsockname()[1]}/fhir"
+        if scheme == "http" and not serving.base.startswith("https://") and not _is_own(host):
+            note("tokens travel unencrypted here; give --tls-cert and --tls-key, or --base with the https of a proxy")
+        named = f"[{host}]" if ":" in host else host
+        shown = f"{scheme}://{named}:{listener.getsockname()[1]}/fhir"
         serving = replace(serving, audience=shown)
         registry = open_registry(place.folder, serving, version=version("cuvil"), address=place.address)
         try:
             run(registry, listener, lambda: _ready(serving.base or shown, serving.private))
         finally:
             registry.close()
+
+
+def _is_own(host: str) -> bool:
+    """Whether only this machine reaches what listens at ``host``."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _ready(base: str, private: bool) -> None:

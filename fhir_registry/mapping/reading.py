@@ -9,7 +9,7 @@ from fhir_registry.mapping import names
 
 
 def status_of(found: dict[str, Any]) -> str:
-    """``active`` or ``retired``; empty where no status is written."""
+    """``active``, ``unknown`` or ``retired``; empty where no status is written."""
     marks = objects(found, "modifierExtension")
     return next((text(e, "valueCode") for e in marks if text(e, "url") == names.STATUS), "")
 

@@ -19,6 +19,8 @@ from fhir_registry.mapping.names import coded, stable_id
 
 ACTIVE: Final = "active"
 RETIRED: Final = "retired"
+UNKNOWN: Final = "unknown"
+"""It was certified, and whether it still holds is not known: a recertification failed."""
 _SIGNATURE = {
     "system": "urn:iso-astm:E1762-95:2013",
     "code": "1.2.840.10065.1.12.1.5",

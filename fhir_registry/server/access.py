@@ -7,6 +7,7 @@ the trust root holds, with the role ``builder`` where it has a keyring. This is 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,6 +36,7 @@ BUILDER: Final = "builder"
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 _OPEN_POSTS: Final = ("_search", "$validate", "$verify", "$model-resource")
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="cuvil registry"'}
+LOG: Final = logging.getLogger("cuvil.registry")
 _FRESH_SECONDS: Final = 1.0
 
 
@@ -145,7 +147,10 @@ class Access:
             try:
                 self._kept = now, load_trust_root(self.path or default_trust_root())
             except VerifierError as error:
-                raise RefusedTokenError(f"this server trusts nobody yet ({error})") from None
+                LOG.warning("no token can be accepted: %s", error)  # with the path, which is not for clients
+                raise RefusedTokenError(
+                    "this server trusts nobody yet: it has no trust root that it can read"
+                ) from None
         return self._kept[1]
 
 

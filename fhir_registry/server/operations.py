@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import logging
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from evidence.verifier.errors import VerifierError
 from evidence.verifier.release import verify_release
 from evidence.verifier.report import OK, VerifyReport
+from evidence.verifier.trust import default_trust_root, load_trust_root
 from fhir_registry.fields import objects, text
 from fhir_registry.json_text import read_json, write_json
 from fhir_registry.mapping import names
@@ -18,6 +21,12 @@ from fhir_registry.search.query import read_query
 from fhir_registry.server.http import HttpError, Request, Response, outcome_response
 from fhir_registry.store.base import Store, Stored
 from fhir_registry.validation.issues import ERROR, INFORMATION, WARNING, Issue
+
+LOG: Final = logging.getLogger("cuvil.registry")
+_NO_TRUST: Final = (
+    "this server trusts nobody yet, so it can verify nothing: its operator gives it a trust root with "
+    "`cuvil registry serve --trust-root`, or makes keys with `cuvil keys init`"
+)
 
 
 def model_resource(store: Store, request: Request, identifier: str) -> Response:
@@ -95,13 +104,22 @@ def _current(found: dict[str, Any], documents: list[Stored]) -> list[Stored]:
 def _report(data: bytes | None, trust_root: Path | None) -> VerifyReport:
     if data is None:
         raise HttpError(422, "not-found", "the release of this model is gone from the registry")
+    try:
+        load_trust_root(trust_root or default_trust_root())
+    except VerifierError as error:
+        LOG.warning("nothing can be verified: %s", error)
+        raise HttpError(422, "processing", _NO_TRUST) from None
     with tempfile.TemporaryDirectory(prefix="cuvil-registry-") as folder:
         path = Path(folder) / "release.zip"
         path.write_bytes(data)
+        # Where a server keeps its files is nobody's business.
         try:
-            return verify_release(path, trust_root)
+            report = verify_release(path, trust_root)
         except VerifierError as error:
-            raise HttpError(422, "processing", f"the release cannot be verified here: {error}") from None
+            said = str(error).replace(f"{folder}/", "")
+            raise HttpError(422, "processing", f"the release cannot be verified here: {said}") from None
+    checks = (replace(item, sentence=item.sentence.replace(f"{folder}/", "")) for item in report.checks)
+    return replace(report, checks=tuple(checks))
 
 
 def document_bytes(store: Store, document: Any) -> bytes | None:

@@ -131,4 +131,15 @@ def test_verify_says_what_does_not_hold_and_what_cannot_be_read(
     assert "The release does not hold" in text and "inference-engine.policy.yaml" in text
     assert "it did not hold" in shown.page()
     shown.replace_bytes("bundle", b"no zip")
-    assert "cannot be verified here" in shown.client.raw("GET", address)[2].decode()
+    text = shown.client.raw("GET", address)[2].decode()
+    assert "cannot be verified here" in text and "/tmp" not in text
+
+
+def test_a_server_without_trust_root_says_so_and_not_where_it_would_lie(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUVIL_HOME", str(tmp_path / "empty"))
+    text = shown.client.raw("GET", f"{shown.client.base.removesuffix('/fhir')}/models/{shown.model}/verify")[2].decode()
+    assert "this server trusts nobody yet" in text and str(tmp_path) not in text
+    status, _, outcome = shown.client.call("GET", f"DeviceDefinition/{shown.model}/$verify")
+    assert status == 422 and str(tmp_path) not in json.dumps(outcome)

@@ -12,6 +12,7 @@ Description: "What a property of a DeviceDefinition of this registry states."
 * #target "Target" "The platform that an engine was compiled for."
 * #fingerprintGrade "Grade of the fingerprint" "How far the hardware fingerprint of a machine is trusted: asserted, since its administrator can change it."
 * #withdrawn "Withdrawn" "Day and reason of a withdrawal."
+* #nonconformity "Nonconformity" "Id and finding of a failed recertification that was not resolved."
 
 ValueSet: ModelPropertyCodes
 Id: model-property
@@ -55,6 +56,7 @@ Description: "What a file of a release is."
 * #dataset "Data sets" "Report on the data sets."
 * #page "Proof as a page" "The proof as a page for people."
 * #deployment "Deployment statement" "What a machine signed of the engine deployed on it."
+* #nonconformity "Nonconformity record" "What a failed recertification found, signed."
 * #bundle "Whole release" "All files of the release in one."
 
 ValueSet: EvidenceDocumentCodes

@@ -13,8 +13,11 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from registry_client import Client
 
 from cuvil_assets.cli import main
@@ -592,3 +595,25 @@ def test_a_trust_root_that_cannot_be_read_is_said_before_anything_is_served(
     assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path / "data"), "--trust-root", missing]) == 2
     answered = capsys.readouterr()
     assert missing in answered.err and answered.out == "" and not (tmp_path / "data").exists()
+
+
+FORM = st.dictionaries(
+    st.sampled_from(
+        ("q", "purpose", "input", "status", "manufacturer", "identifier", "cursor", "digest", "lang", "before")
+    ),
+    st.text(max_size=40)
+    | st.sampled_from(("\\", ",", "|", "%", "_", "!", "a|b|c", "\x00", "W10", "WyIxIl0", "0" * 64, "'", "--")),
+    max_size=4,
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(form=FORM, path=st.sampled_from(("", "engines", "models/m", "models/m/history")))
+def test_whatever_stands_in_the_address_is_answered_with_a_page(
+    registry: Client, form: dict[str, str], path: str
+) -> None:
+    put(registry, model("m", "a|b,c\\d 100%_!"))
+    address = f"{registry.base.removesuffix('/fhir')}/{path}?{urlencode(form, errors='surrogatepass')}"
+    status, _, body = registry.raw("GET", address)
+    assert status in (200, 400), (status, form)
+    Reader(body.decode())

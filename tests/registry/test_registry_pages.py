@@ -13,8 +13,11 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from registry_client import Client
 
 from cuvil_assets.cli import main
@@ -592,3 +595,36 @@ def test_a_trust_root_that_cannot_be_read_is_said_before_anything_is_served(
     assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path / "data"), "--trust-root", missing]) == 2
     answered = capsys.readouterr()
     assert missing in answered.err and answered.out == "" and not (tmp_path / "data").exists()
+
+
+FORM = st.dictionaries(
+    st.sampled_from(
+        ("q", "purpose", "input", "status", "manufacturer", "identifier", "cursor", "digest", "lang", "before")
+    ),
+    st.text(max_size=40)
+    | st.sampled_from(("\\", ",", "|", "%", "_", "!", "a|b|c", "\x00", "W10", "WyIxIl0", "0" * 64, "'", "--")),
+    max_size=4,
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(form=FORM, path=st.sampled_from(("", "engines", "models/m", "models/m/history")))
+def test_whatever_stands_in_the_address_is_answered_with_a_page(
+    registry: Client, form: dict[str, str], path: str
+) -> None:
+    put(registry, model("m", "a|b,c\\d 100%_!"))
+    address = f"{registry.base.removesuffix('/fhir')}/{path}?{urlencode(form, errors='surrogatepass')}"
+    status, _, body = registry.raw("GET", address)
+    assert status in (200, 400), (status, form)
+    Reader(body.decode())
+
+
+def test_a_version_names_the_others_of_the_same_model(registry: Client) -> None:
+    put(registry, model("m1", "a,b\\c", "retired"))
+    put(registry, model("m2", "a,b\\c", modelNumber="2.0"))
+    put(registry, model("m3", "a,b\\c", modelNumber="3.0", manufacturer={"display": "Somebody else"}))
+    put(registry, model("m4", "a"))
+    read, _ = page(registry, "models/m1")
+    others = [a["href"] for a in read.all("a") if "/models/" in str(a.get("href")) and "/m1" not in str(a.get("href"))]
+    assert others == ["/models/m2"] and "Other versions:" in read.text
+    assert "Other versions" not in page(registry, "models/m4")[0].text

@@ -111,7 +111,8 @@ def test_fhirpath_in_values_is_text(filled: Client) -> None:
     [
         b"", b"{", b"[]", b"null", b"\x00", b"\xff\xfe{\x00}\x00", b'{"resourceType":', b"[" * 10_000,
         b'{"a":' * 10_000, b'{"resourceType":"Device","extension":' + b'[{"url":"u","extension":' * 10_000,
-        b'{"resourceType":"Device","resourceType":"Patient"}', b'{"resourceType":["Device"]}',
+        b'{"resourceType":"Device","resourceType":"Patient"}', b'{"resourceType":"Device","a\\ud800b":["\\ud800"]}',
+        b'{"resourceType":["Device"]}',
         b'{"resourceType":{"a":1}}', b'{"resourceType":"Device","id":1e400}', b'"' + b"x" * 100_000 + b'"',
     ],
     ids=lambda b: repr(b[:24]),

@@ -24,8 +24,7 @@ from benchmarks.registry_home import SYSTEM, Server, fill, model, running
 from benchmarks.registry_load import Load, Measured, cpu_seconds, full_speed, paced
 from fhir_registry.audit.outbox import Outbox
 from fhir_registry.json_text import write_json
-from fhir_registry.server.serve import AUDIT
-from fhir_registry.store.open import DATABASE
+from fhir_registry.store.open import open_store
 
 WANTED = {"read": 2500, "identifier": 1500, "create": 300}
 """Requests a second on two idle cores, load generator included."""
@@ -148,14 +147,18 @@ def sync_ms(folder: Path) -> float:
 
 
 def run(
-    resources: int, seconds: float, connections: int, only: list[str], kept: Path | None, say: Any
+    resources: int, seconds: float, connections: int, only: list[str], kept: Path | None, database: str, say: Any
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="cuvil-registry-") as folder:
         home = kept or Path(folder)
         data = home / "registry"
         start = time.perf_counter()
-        if not (data / DATABASE).exists():
-            fill(data / DATABASE, resources, lambda done: say(f"filled {done} of {resources}"))
+        store = open_store(data, database)
+        if store.read("DeviceDefinition", f"m-{resources - 1}") is None:
+            fill(store, resources, lambda done: say(f"filled {done} of {resources}"))
+            if database:
+                with store.database.session() as session:
+                    session.run("ANALYZE")  # as autovacuum does within a minute
         report: dict[str, Any] = {
             "resources": resources,
             "fill_s": round(time.perf_counter() - start, 1),
@@ -164,7 +167,8 @@ def run(
             "python": platform.python_version(),
             "connections": connections,
         }
-        with running(home, "--read-rate", "0", "--write-rate", "0") as server:
+        options = ["--database", database] if database else []
+        with running(home, "--read-rate", "0", "--write-rate", "0", *options) as server:
             report["phases"] = []
             for load in loads(server, resources, seconds):
                 if not only or load.name in only:
@@ -173,9 +177,10 @@ def run(
             if not only or "searches" in only:
                 say("measuring searches")
                 report["searches"] = searches(server, resources, 15)
-        outbox = Outbox(data / AUDIT)
+        outbox = Outbox(store.database)
         report["audit_events"] = outbox.verify()[0]
         outbox.close()
+        store.close()
     return report
 
 
@@ -187,13 +192,22 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=32, help="open at once (default 32)")
     parser.add_argument("--only", nargs="+", default=[], choices=[*WANTED, "searches"], help="leave out the others")
     parser.add_argument("--home", type=Path, help="fill this folder, or use it as it is, and keep it")
+    parser.add_argument("--database", default="", metavar="URL", help="an empty PostgreSQL database instead of SQLite")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    report = run(arguments.resources, arguments.seconds, arguments.connections, arguments.only, arguments.home, say)
+    report = run(
+        arguments.resources,
+        arguments.seconds,
+        arguments.connections,
+        arguments.only,
+        arguments.home,
+        arguments.database,
+        say,
+    )
     if arguments.json:
         print(json.dumps(report, indent=2))
         return

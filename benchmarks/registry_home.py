@@ -15,8 +15,7 @@ from evidence.keys import init_keys, load_keys
 from evidence.verifier.signing import P384
 from fhir_registry.search.extract import index_rows
 from fhir_registry.server.access import make_token
-from fhir_registry.store.base import Write
-from fhir_registry.store.sqlite import SqliteStore
+from fhir_registry.store.base import Store, Write
 
 SYSTEM = "https://example.org/models"
 _STATUS = "http://hl7.org/fhir/StructureDefinition/artifact-status"
@@ -66,18 +65,14 @@ def _property(code: str, text: str) -> dict[str, Any]:
     return {"type": {"coding": [{"system": _PROPERTY, "code": code}]}, "valueString": text}
 
 
-def fill(path: Path, resources: int, progress: Callable[[int], None]) -> None:
+def fill(store: Store, resources: int, progress: Callable[[int], None]) -> None:
     """Write ``resources`` models with the ids ``m-0`` and on, and their manufacturers."""
-    store = SqliteStore(path)
     items = [(f"maker-{number}", maker(number)) for number in range(MAKERS)]
-    try:
-        for start in range(0, resources + 1, _BATCH):
-            items += [(f"m-{number}", model(number)) for number in range(start, min(resources, start + _BATCH))]
-            store.commit([Write("POST", r["resourceType"], name, r, tuple(index_rows(r))) for name, r in items])
-            items = []
-            progress(min(resources, start + _BATCH))
-    finally:
-        store.close()
+    for start in range(0, resources + 1, _BATCH):
+        items += [(f"m-{number}", model(number)) for number in range(start, min(resources, start + _BATCH))]
+        store.commit([Write("PUT", r["resourceType"], name, r, tuple(index_rows(r))) for name, r in items])
+        items = []
+        progress(min(resources, start + _BATCH))
 
 
 class Server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from importlib.metadata import version
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,24 @@ def serve(host: str, port: int, place: Place, serving: Serving) -> None:
         ) from None
     with listener:
         scheme = "http" if serving.tls is None else "https"
-        shown = f"{scheme}://{host}:{listener.getsockname()[1]}/fhir"
+        if scheme == "http" and not serving.base.startswith("https://") and not _is_own(host):
+            note("tokens travel unencrypted here; give --tls-cert and --tls-key, or --base with the https of a proxy")
+        named = f"[{host}]" if ":" in host else host
+        shown = f"{scheme}://{named}:{listener.getsockname()[1]}/fhir"
         serving = replace(serving, audience=shown)
         registry = open_registry(place.folder, serving, version=version("cuvil"), address=place.address)
         try:
             run(registry, listener, lambda: _ready(serving.base or shown, serving.private))
         finally:
             registry.close()
+
+
+def _is_own(host: str) -> bool:
+    """Whether only this machine reaches what listens at ``host``."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _ready(base: str, private: bool) -> None:

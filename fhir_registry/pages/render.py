@@ -85,7 +85,8 @@ def render(template: str, language: str, status: int = 200, remember: bool = Fal
             t=Words(language), language=language, languages=LANGUAGES, tag=TAGS[language], static=static_tag(), **values
         )
     )
-    cookie = {"Set-Cookie": f"{COOKIE}={language}; Path=/; Max-Age=31536000; SameSite=Lax; HttpOnly"}
+    secure = "; Secure" if str(values.get("base", "")).startswith("https:") else ""
+    cookie = {"Set-Cookie": f"{COOKIE}={language}; Path=/; Max-Age=31536000; SameSite=Lax; HttpOnly{secure}"}
     return Response(status, text.encode("utf-8", "replace"), {**HEADERS, **(cookie if remember else {})}, "text/html")
 
 

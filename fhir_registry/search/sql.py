@@ -45,15 +45,20 @@ class Dialect:
     """What differs between databases.
 
     ``indexed``: how many characters of a value the index holds; 0: all of them. ``each``: what keeps a planner from
-    joining a subquery that is meant to be asked for one row after the other, in order, until a page is full.
+    joining a subquery that is meant to be asked for one row after the other, in order, until a page is full. ``once``:
+    a column among the rows of a subquery that is asked once, before; also where the database has no statistics yet.
     """
 
     indexed: int = 0
     each: str = ""
+    once: str = "{column} IN ({rows})"
 
     def indexed_column(self, column: str) -> str:
         """The part of a column that the index holds."""
         return f"left({column}, {self.indexed})" if self.indexed else column
+
+    def among(self, column: str, rows: str) -> str:
+        return self.once.format(column=column, rows=rows)
 
     def compare(self, column: str, sign: str, value: str) -> Sql:
         """``column sign value`` so that the index serves it.
@@ -120,12 +125,12 @@ class SearchSql:
         if item.chain is not None:
             target, inner = item.chain
             found = self._condition(target, inner, "t")
-            text = (
-                f"{r}.rid IN (SELECT c.rid FROM idx c "
-                f"JOIN resource t ON {self.dialect.indexed_column('c.v1')} = {ADDRESS} "
-                f"WHERE c.type = ? AND c.param = ? AND t.type = ? AND t.deleted = 0 AND {found.text})"
+            rows = (
+                f"SELECT c.rid FROM idx c JOIN resource t ON {self.dialect.indexed_column('c.v1')} = {ADDRESS} "
+                f"WHERE c.type = ? AND c.param = ? AND t.type = ? AND t.deleted = 0 AND {found.text}"
             )
-            return Sql(text, (kind, item.param.code, target, *found.values), found.few)
+            values = (kind, item.param.code, target, *found.values)
+            return Sql(self.dialect.among(f"{r}.rid", rows), values, found.few)
         code = item.param.code
         if code == "_id" and not item.modifier:
             marks = ", ".join("?" for _ in item.values)
@@ -142,7 +147,9 @@ class SearchSql:
             return Sql(f"NOT {exists.text}", exists.values)
         inside = self._inside(kind, item)
         few = code == "identifier" or self.probe(f"SELECT 1 {inside.text} LIMIT {FEW}", inside.values) < FEW
-        return Sql(f"{r}.rid IN (SELECT x.rid {inside.text})", inside.values, few=True) if few else exists
+        if not few:
+            return exists
+        return Sql(self.dialect.among(f"{r}.rid", f"SELECT x.rid {inside.text}"), inside.values, few=True)
 
     def _inside(self, kind: str, item: Filter) -> Sql:
         """The rows of the index that meet a filter."""

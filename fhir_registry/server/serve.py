@@ -107,8 +107,11 @@ def open_registry(folder: Path, serving: Serving, *, version: str, address: str 
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to ``host``; ``port`` 0 takes a free one. ``OSError`` when the address cannot be had."""
-    listener = socket.socket(proto=socket.IPPROTO_TCP)
+    """A socket bound to ``host`` (IPv6 where it has a colon); ``port`` 0 takes a free one.
+
+    ``OSError`` when the address cannot be had.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, proto=socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections take this over: without it an answer sent in two parts waits 40 ms for the client's

@@ -46,7 +46,7 @@ class PostgresqlDatabase:
     """The tables that one lock guards: ``turn`` is the advisory lock that makes writers of them take turns."""
 
     waits: Final = True
-    dialect: Final = Dialect(INDEXED, " OFFSET 0")
+    dialect: Final = Dialect(INDEXED, each=" OFFSET 0", once="{column} = ANY(ARRAY({rows}))")
 
     def __init__(self, pool: Pool, turn: int = RESOURCES) -> None:
         self.pool = pool

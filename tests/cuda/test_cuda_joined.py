@@ -5,6 +5,7 @@ from __future__ import annotations
 import emulation
 import numpy as np
 import onnx_builder
+import pytest
 
 from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.verify import verify
@@ -25,9 +26,9 @@ def _run(module, store, launches, emulator, inputs, seed):
     return [memory.of("output", n).copy() for n in range(len(outputs))]
 
 
-def _compared(builder):
+def _compared(model):
     """The launches after joining, and before."""
-    module, store = emulation.lowered(builder.model())
+    module, store = emulation.lowered(model)
     scalar = plan(module, SM_90, "s", emit_fallback)
     changed, joined = arranged(module, SM_90, "g")
     verify(changed)
@@ -48,7 +49,7 @@ def test_both_directions_of_a_recurrence_share_their_launches():
         y = b.op("LSTM", x, *weights, b.constant(2, 8 * hidden), hidden_size=hidden, direction="bidirectional")
         x = b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3]), b.constant(values=[6, 1, 16], dtype=np.int64))
     b.output(x)
-    joined, scalar = _compared(b)
+    joined, scalar = _compared(b.model())
     recurrences = [launch for launch in joined if "op.lstm_steps" in launch.kernel.text]
     assert [len(launch.arguments) for launch in recurrences] == [8, 8]  # two directions of four pointers each
     assert len(joined) < len(scalar) - 2
@@ -60,7 +61,7 @@ def test_projections_of_one_value_share_a_launch():
     query, key, value = (b.op("Add", b.op("MatMul", x, b.constant(20, 24)), b.constant(24)) for _ in range(3))
     scores = b.op("Softmax", b.op("MatMul", query, b.op("Transpose", key, perm=[0, 2, 1])), axis=-1)
     b.output(b.op("MatMul", scores, value))
-    joined, scalar = _compared(b)
+    joined, scalar = _compared(b.model())
     assert len(joined) == len(scalar) - 3  # the three projections are one launch, two packings of operands another
 
 
@@ -70,5 +71,16 @@ def test_a_launch_that_overwrites_what_another_reads_is_not_joined():
     for _ in range(5):  # each writes where the one before read
         x = b.op("Softmax", b.op("Transpose", x, perm=[1, 0]), axis=-1)
     b.output(x)
-    joined, scalar = _compared(b)
+    joined, scalar = _compared(b.model())
     assert len(joined) == len(scalar)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("net", ["bilstm", "vit_tiny", "ecg", "resnet18"])
+def test_networks_of_the_benchmark(net):
+    pytest.importorskip("torch")
+    from benchmarks.zoo import ZOO, onnx_bytes
+
+    joined, scalar = _compared(onnx_bytes(ZOO[net]))
+    assert len(joined) < len(scalar)
+    assert not any("_item(" in launch.kernel.text for launch in joined)  # nothing is left to the scalar kernels

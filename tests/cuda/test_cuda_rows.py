@@ -9,15 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from compiler_kernels.targets.cuda.gpu import SM_80, SM_90, Gpu
+
 SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 class Builder(onnx_builder.Builder):
     """A model whose every launch is checked."""
 
-    def check(self, expected: set[str]) -> None:
+    def check(self, expected: set[str], gpu: Gpu = SM_90) -> None:
         """``expected``: kinds that must not be left to the scalar kernels."""
-        own = emulation.check_model(self.model())
+        own = emulation.check_model(self.model(), gpu)
         for kind in expected:
             assert any(kind in name for name in own), (kind, own)
 
@@ -50,6 +52,15 @@ def test_products_of_many_leaves(rows, depth):
     b = Builder(depth)
     b.output(b.op("Gemm", b.input(rows, depth), b.constant(20, depth), b.constant(20), transB=1))
     b.check({"gemm"})
+
+
+def test_a_chip_without_clusters_and_with_less_shared_memory():
+    b = Builder()
+    b.output(b.op("MatMul", b.input(40, 1024), b.constant(1024, 40)))
+    b.output(b.op("Conv", b.input(1, 4, 40, 40), b.constant(32, 4, 16, 16), strides=[8, 8]))
+    weights = [b.constant(1, 4 * 136, n) for n in (6, 136)]
+    b.output(b.op("LSTM", b.input(3, 1, 6), *weights, hidden_size=136))
+    b.check({"matmul", "conv", "lstm_steps"}, SM_80)
 
 
 @SOME

@@ -20,11 +20,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypothesis import given
+from hypothesis import strategies as st
 from registry_client import Client
 
 from cuvil_assets.cli import main
 from evidence.keys import init_keys
-from fhir_registry.server.access import make_token
+from evidence.p384 import P384Signer, generate_private_key
+from fhir_registry.server.access import _signed, make_token
+from fhir_registry.server.serve import listen
+from fhir_registry.server.tokens import RefusedTokenError, read_token
 from fhir_registry.server.used import UsedTokens
 from tests.fuzz.registry_process import Server
 
@@ -94,11 +99,11 @@ class Authority:
     @classmethod
     def make(cls, name: str) -> Authority:
         key = ec.generate_private_key(ec.SECP384R1())
-        return cls(key, _signed(name, key.public_key(), key, name, None))
+        return cls(key, _certificate(name, key.public_key(), key, name, None))
 
     def issue(self, folder: Path, name: str, key: Key, purpose: x509.ObjectIdentifier) -> Path:
         """A file with the certificate and the key."""
-        made = _signed(name, key.public_key(), self.key, self.certificate.subject, purpose)
+        made = _certificate(name, key.public_key(), self.key, self.certificate.subject, purpose)
         path = folder / f"{name}.pem"
         path.write_bytes(
             made.public_bytes(Encoding.PEM) + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -106,7 +111,7 @@ class Authority:
         return path
 
 
-def _signed(
+def _certificate(
     name: str,
     public: ec.EllipticCurvePublicKey,
     signer: Key,
@@ -245,3 +250,31 @@ def test_the_command_makes_a_token(
     for wrong in ([server.base + "/"], ["registry"], [server.base, "--seconds", "301"], [server.base, "--key", "none"]):
         assert main(["registry", "token", *wrong]) == 2
         assert "Traceback" not in capsys.readouterr().err
+
+
+SIGNER = P384Signer(generate_private_key())
+TOKEN = make_token(SIGNER, "http://x/fhir")
+
+
+@given(st.integers(0, len(TOKEN) - 1), st.sampled_from("ABCxyz012-_.=é\0"))
+def test_no_changed_token_holds(at: int, put: str) -> None:
+    changed = TOKEN[:at] + put + TOKEN[at + 1 :]
+    try:
+        token = read_token(changed)
+    except RefusedTokenError:
+        return
+    assert _signed(SIGNER.spki, token.message, token.signature) == (changed == TOKEN)
+
+
+def test_a_server_listens_on_ipv6() -> None:
+    try:
+        listener = listen("::1", 0)
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6 ({error.strerror})")
+    with listener:
+        assert listener.getsockname()[1]
+
+
+def test_a_warning_where_others_could_read_tokens(tmp_path: Path) -> None:
+    assert "tokens travel unencrypted" in Server(tmp_path / "all", "--host", "0.0.0.0").stop()
+    assert "unencrypted" not in Server(tmp_path / "own").stop()

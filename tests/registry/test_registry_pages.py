@@ -13,8 +13,11 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from registry_client import Client
 
 from cuvil_assets.cli import main
@@ -451,14 +454,9 @@ def test_what_cannot_be_seen_is_written_as_its_code_point() -> None:
     assert len(str(visible("x" * 10_000))) == 4001
 
 
-@pytest.mark.parametrize(
-    ("status", "said"), [(401, "Please sign in"), (403, "You may not see"), (429, "Too many requests")]
-)
-def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: int, said: str) -> None:
-    def admit(request: Request) -> Request:
-        raise HttpError(status, "throttled", "the reason of the server", {"Retry-After": "7"})
-
-    app = FhirApp(Service(registry.store, GroupCommit(registry.store.commit_each, "writer")), version="1", admit=admit)
+def ask(registry: Client, path: str, query: bytes = b"", **options: Any) -> list[Any]:
+    """The messages of an application over the same store, made with ``options``, to a GET of ``path``."""
+    app = FhirApp(Service(registry.store, GroupCommit(registry.store.commit_each, "writer")), version="1", **options)
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -470,14 +468,43 @@ def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: 
     scope = {
         "type": "http",
         "method": "GET",
-        "path": "/models/x",
-        "raw_path": b"/models/x",
-        "query_string": b"",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query,
         "headers": [(b"host", b"h"), (b"accept-language", b"en")],
         "scheme": "http",
     }
     asyncio.run(app(scope, receive, send))
     app.service.writer.close()
+    return sent
+
+
+def test_behind_a_proxy_addresses_are_those_clients_see(registry: Client) -> None:
+    put(registry, model("m"))
+    sent = ask(registry, "/models/m", b"lang=zh", base="https://hospital.example/registry/fhir")
+    assert b"; Secure" in dict(sent[0]["headers"])[b"set-cookie"]
+    read = Reader(sent[1]["body"].decode())
+    addresses = [
+        str(a.get(name))
+        for tag in ("a", "link", "script", "form")
+        for a in read.all(tag)
+        for name in ("href", "src", "action")
+        if name in a
+    ]
+    assert all(a.startswith(("/registry/", "#", "https://hospital.example/registry/fhir/")) for a in addresses), (
+        addresses
+    )
+    assert "/registry/models/m?lang=en" in addresses
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "Please sign in"), (403, "You may not see"), (429, "Too many requests")]
+)
+def test_who_is_not_admitted_gets_a_page_that_says_so(registry: Client, status: int, said: str) -> None:
+    async def admit(request: Request) -> Request:
+        raise HttpError(status, "throttled", "the reason of the server", {"Retry-After": "7"})
+
+    sent = ask(registry, "/models/x", admit=admit)
     headers = dict(sent[0]["headers"])
     assert sent[0]["status"] == status and headers[b"retry-after"] == b"7"
     assert headers[b"content-type"] == b"text/html; charset=utf-8"
@@ -568,3 +595,25 @@ def test_a_trust_root_that_cannot_be_read_is_said_before_anything_is_served(
     assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path / "data"), "--trust-root", missing]) == 2
     answered = capsys.readouterr()
     assert missing in answered.err and answered.out == "" and not (tmp_path / "data").exists()
+
+
+FORM = st.dictionaries(
+    st.sampled_from(
+        ("q", "purpose", "input", "status", "manufacturer", "identifier", "cursor", "digest", "lang", "before")
+    ),
+    st.text(max_size=40)
+    | st.sampled_from(("\\", ",", "|", "%", "_", "!", "a|b|c", "\x00", "W10", "WyIxIl0", "0" * 64, "'", "--")),
+    max_size=4,
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(form=FORM, path=st.sampled_from(("", "engines", "models/m", "models/m/history")))
+def test_whatever_stands_in_the_address_is_answered_with_a_page(
+    registry: Client, form: dict[str, str], path: str
+) -> None:
+    put(registry, model("m", "a|b,c\\d 100%_!"))
+    address = f"{registry.base.removesuffix('/fhir')}/{path}?{urlencode(form, errors='surrogatepass')}"
+    status, _, body = registry.raw("GET", address)
+    assert status in (200, 400), (status, form)
+    Reader(body.decode())

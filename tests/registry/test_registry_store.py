@@ -38,7 +38,7 @@ def test_a_store_answers_as_the_model_does_for_long(empty_store: Opener) -> None
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         lambda: Machine(lambda clock: empty_store(clock)),
         settings=settings(
-            max_examples=600, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 

@@ -17,7 +17,14 @@ from compiler_kernels.ir.views import contiguous
 from compiler_kernels.targets.c.writer import Code, linear
 from compiler_kernels.targets.cuda.families.sums import Leaves
 from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, is_constant, split
-from compiler_kernels.targets.cuda.families.tiles import MOST_LEAVES, Tile, best_shape, emit_tiles, loop, results
+from compiler_kernels.targets.cuda.families.tiles import (
+    MOST_LEAVES,
+    Tile,
+    best_shape,
+    emit_tiles,
+    loop,
+    results,
+)
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import Access, full_access, three

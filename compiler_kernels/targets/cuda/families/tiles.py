@@ -52,6 +52,15 @@ class Shape:
     def columns(self) -> int:
         return self.across * 4
 
+    def floats(self, leaf: int) -> int:
+        """Shared memory of a warp: a leaf of the rows, then of the columns, whose place its results take."""
+        return self.rows * pitch_of(leaf) + max(-(-leaf // 8) * 8, self.rows) * self.columns
+
+
+def pitch_of(leaf: int) -> int:
+    """Floats from row to row of the left tile: rows of four floats meet no bank twice."""
+    return -(-leaf // 8) * 8 + 4
+
 
 SHAPES: Final = (Shape(4, 8, 4), Shape(4, 8, 2), Shape(8, 4, 4), Shape(8, 4, 2))
 
@@ -66,14 +75,16 @@ def best_shape(batch: int, rows: int, columns: int, leaves: Leaves, gpu: Gpu) ->
 
     def cycles(shape: Shape) -> float:
         tiles = -(-rows // shape.rows) * -(-columns // shape.columns) * batch
-        shared = 4 * leaves.at_once * (shape.rows + shape.columns) * (leaves.leaf + 4)
+        shared = 4 * leaves.at_once * shape.floats(leaves.leaf)
         room = max(1, min(gpu.shared_bytes // shared, 2048 // (WARP * leaves.at_once), 16))
         waves = -(-tiles // (gpu.multiprocessors * room))
         together = min(room, -(-tiles // gpu.multiprocessors)) * leaves.at_once
         products, loads = leaves.leaf * shape.each * 4, leaves.leaf * (shape.each + 2) / 2
         return waves * leaves.rounds * (600 + max(1.3 * products, together * products / 4, together * loads))
 
-    return min((s for s in SHAPES if s.columns <= BLOCK or columns > BLOCK), key=cycles)
+    room = gpu.shared_bytes // (4 * leaves.at_once)
+    fitting = [s for s in SHAPES if (s.columns <= BLOCK or columns > BLOCK) and s.floats(leaves.leaf) <= room]
+    return min(fitting, key=cycles)
 
 
 def tiled(function: Graph, gpu: Gpu, name: str, found: Statement) -> CudaKernel:
@@ -111,9 +122,9 @@ def emit_tiles(
 ) -> CudaKernel:
     """The kernel whose blocks make the tiles of a matrix of ``rows`` x ``columns`` for every index of ``axes``."""
     shape, leaves, ending = work.shape, work.leaves, work.ending
-    threads, tile, step = WARP * leaves.at_once, shape.rows * shape.columns, work.floats
+    threads, tile, step = WARP * leaves.at_once, shape.rows * shape.columns, shape.floats(leaves.leaf)
     row_tiles, column_tiles = -(-rows // shape.rows), -(-columns // shape.columns)
-    x_floats = shape.rows * work.pitch
+    x_floats = shape.rows * pitch_of(leaves.leaf)
     with kernel_text(function, name) as code:
         code.add("float *shared = (float *)cuvil_shared;")
         code.add("const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;")
@@ -158,13 +169,7 @@ class Tile:
 
     @property
     def pitch(self) -> int:
-        """Floats from row to row of the left tile: rows of four floats meet no bank twice."""
-        return -(-self.leaves.leaf // 8) * 8 + 4
-
-    @property
-    def floats(self) -> int:
-        """Shared memory of a warp."""
-        return self.shape.rows * self.pitch + max(-(-self.leaves.leaf // 8) * 8, self.shape.rows) * self.shape.columns
+        return pitch_of(self.leaves.leaf)
 
     @property
     def parts(self) -> list[tuple[int, int]]:

@@ -121,6 +121,8 @@ class Session:
 
     def batches(self, subject: Subject) -> list[Subject]:
         sizes = [int(b) for b in self.options.batches.split(",") if b and not subject.prefer]
+        if not subject.batch_is_open():
+            return []
         if subject.name == self.options.all_batches:
             sizes = list(range(2, 33))
         return [Subject(subject.name, subject.file, b) for b in sizes]
@@ -218,7 +220,7 @@ class Session:
             self.save()
         if "32" in self.options.batches.split(",") and "resnet18" in self.options.nets:
             self.report["resnet18 batch 32"] = _apart(self.large_batch, "resnet18", 32)
-        small = min(self.subjects(), key=lambda s: Path(s.file).stat().st_size if s.file else 1 << 40)
+        small = next((s for s in self.subjects() if s.file), self.subjects()[-1])
         if self.options.bisect:
             self.report["bisect"] = _attempt(gpu_checks.bisection, small)
         if self.options.ncu and not self.options.emulate:

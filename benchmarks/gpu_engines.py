@@ -70,6 +70,16 @@ class Subject:
                 found[value.name] = (first, *(side if isinstance(d, str) else int(d) for d in dims[1:]))
         return found
 
+    def batch_is_open(self) -> bool:
+        """Whether the model exists for other batches: a file may fix its own."""
+        if not self.file:
+            return True
+        import onnx
+
+        graph = onnx.load_from_string(self.onnx()).graph
+        first = [v.type.tensor_type.shape.dim[0] for v in graph.input if v.type.tensor_type.shape.dim]
+        return bool(first) and all(d.dim_param for d in first)
+
     @property
     def label(self) -> str:
         return f"{self.key} batch {self.batch}"

@@ -121,6 +121,8 @@ class Session:
 
     def batches(self, subject: Subject) -> list[Subject]:
         sizes = [int(b) for b in self.options.batches.split(",") if b and not subject.prefer]
+        if not subject.batch_is_open():
+            return []
         if subject.name == self.options.all_batches:
             sizes = list(range(2, 33))
         return [Subject(subject.name, subject.file, b) for b in sizes]
@@ -129,7 +131,7 @@ class Session:
         """Everything that needs processors only, side by side: engines, and torch.compile's cache on disk."""
         wanted: list[tuple[Subject, str]] = []
         for subject in self.subjects():
-            targets = [CPU, "cuda-sm_90"] + ([] if self.options.skip_sm80 else ["cuda-sm_80"])
+            targets = [CPU, "cuda-sm_90"] + ([] if self.options.skip_sm80 or subject.prefer else ["cuda-sm_80"])
             wanted += [(subject, target) for target in targets]
             wanted += [(one, "cuda-sm_90") for one in self.batches(subject)]
         workers = self.options.workers or max(1, (os.cpu_count() or 2) - 2)
@@ -187,7 +189,7 @@ class Session:
             }
             if not self.options.skip_torch and not subject.file:
                 row["torch"] = gpu_torch.measure(
-                    subject.name, 1, self.options.runs, compiled=not self.options.skip_compile
+                    subject.name, 1, self.options.runs, compiled=not (self.options.skip_compile or subject.prefer)
                 )
                 row |= gpu_checks.against(row, None if subject.prefer else LIMITS.get(subject.name))
         self.say(f"{subject.key}: {gpu_checks.summary(row)}")
@@ -218,7 +220,7 @@ class Session:
             self.save()
         if "32" in self.options.batches.split(",") and "resnet18" in self.options.nets:
             self.report["resnet18 batch 32"] = _apart(self.large_batch, "resnet18", 32)
-        small = min(self.subjects(), key=lambda s: Path(s.file).stat().st_size if s.file else 1 << 40)
+        small = next((s for s in self.subjects() if s.file), self.subjects()[-1])
         if self.options.bisect:
             self.report["bisect"] = _attempt(gpu_checks.bisection, small)
         if self.options.ncu and not self.options.emulate:
@@ -248,7 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_evidence", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", default="benchmarks/results/gpu_evidence.json", help="the JSON file to write")
     parser.add_argument(
-        "--nets", default=",".join(LIMITS), help=f"of {', '.join(zoo.ZOO)}; NAME:size for numerics.prefer: size"
+        "--nets",
+        default=",".join([*LIMITS, "resnet18:size", "unet2m:size"]),
+        help=f"of {', '.join(zoo.ZOO)}; NAME:size for numerics.prefer: size",
     )
     parser.add_argument("--files", nargs="*", default=[], help="ONNX files to compare besides")
     parser.add_argument("--batches", default="2,7,32", help="batches whose rows are compared with the batch of one")

@@ -185,6 +185,9 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
+    if target.gpu:
+        # Launches that run together have an arena plan of their own; buffers and offsets stay those of the L2 text.
+        memory |= {"arena_bytes": program.arena_bytes}
     if lockstep:
         memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)

@@ -12,7 +12,7 @@ from fhir_registry.fields import objects, text
 from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
 from fhir_registry.mapping.reading import status_of
-from fhir_registry.pages.model_view import Engine, Summary, engine_of, is_model, summary_of
+from fhir_registry.pages.model_view import Engine, Summary, engine_of, is_model, literal, summary_of
 from fhir_registry.search.query import SearchError, read_query
 from fhir_registry.store.base import Store
 
@@ -62,25 +62,20 @@ def find(store: Store, form: Mapping[str, str], cursor: str) -> Found:
 
 
 def _conditions(asked: Mapping[str, str]) -> list[tuple[str, str]]:
-    found = [("model-text:contains", _plain(word)) for word in asked.get("q", "").split()[:8]]
+    found = [("model-text:contains", literal(word)) for word in asked.get("q", "").split()[:8]]
     if "purpose" in asked:
-        found.append(("model-purpose:contains", _plain(asked["purpose"])))
+        found.append(("model-purpose:contains", literal(asked["purpose"])))
     if "input" in asked:
         # As the resource writes a shape: 1,1,28,28 and neither "1, 1, 28, 28" nor 1x1x28x28.
         shape = _BETWEEN.sub(",", asked["input"])
-        found.append(("input-profile:contains", _plain(shape)))
+        found.append(("input-profile:contains", literal(shape)))
     if asked.get("status") in STATUSES:
         found.append(("artifact-status", asked["status"]))
     if "manufacturer" in asked:
-        found.append(("manufacturer.name:contains", _plain(asked["manufacturer"])))
+        found.append(("manufacturer.name:contains", literal(asked["manufacturer"])))
     if "identifier" in asked:
-        found.append(("identifier", _plain(digest_in(asked["identifier"]) or asked["identifier"]).replace("|", "\\|")))
+        found.append(("identifier", literal(digest_in(asked["identifier"]) or asked["identifier"]).replace("|", "\\|")))
     return found
-
-
-def _plain(value: str) -> str:
-    """Text in which commas and backslashes mean themselves (search.html, escaping)."""
-    return value.replace("\\", "\\\\").replace(",", "\\,")
 
 
 def digest_in(value: str) -> str:

@@ -107,6 +107,7 @@ class Model:
 
     summary: Summary
     identifiers: tuple[Pair, ...]
+    siblings: tuple[Summary, ...]
     versions: tuple[Pair, ...]
     classifications: tuple[Pair, ...]
     regulatory: tuple[Pair, ...]
@@ -148,6 +149,7 @@ def read_model(store: Store, identifier: str) -> Model | None:
     return Model(
         summary=summary_of(stored, found),
         identifiers=tuple(Pair(text(i, "system"), text(i, "value")) for i in objects(found, "identifier")),
+        siblings=tuple(_siblings(store, stored, found)),
         versions=tuple(_pair(i, i.get("type"), "value") for i in objects(found, "version")),
         classifications=tuple(
             Pair(text(i, "type", "coding", 0, "system"), concept_text(i.get("type")))
@@ -236,6 +238,26 @@ def _search(store: Store, kind: str, code: str, reference: str, but: str = "") -
     """At most ``MOST_LISTED`` that refer to ``reference``; ``but``: none of this type."""
     pairs = [(code, reference), *([("type:not", but)] if but else []), ("_count", str(MOST_LISTED))]
     return list(store.search(read_query(kind, pairs)).matches)
+
+
+def _siblings(store: Store, stored: Stored, found: dict[str, Any]) -> list[Summary]:
+    """Other versions of the model: same name and manufacturer, the last changed first."""
+    mine = summary_of(stored, found)
+    if not text(found, "deviceName", 0, "name"):
+        return []
+    named = ("device-name:exact", literal(mine.name))
+    pairs = [named, ("_profile", names.PROFILE), ("_sort", "-_lastUpdated"), ("_count", "50")]
+    others = []
+    for item in store.search(read_query("DeviceDefinition", pairs)).matches:
+        body = read_json(item.body)
+        if isinstance(body, dict) and item.id != stored.id:
+            others.append(summary_of(item, body))
+    return [other for other in others if (other.name, other.manufacturer) == (mine.name, mine.manufacturer)]
+
+
+def literal(value: str) -> str:
+    """Text in which commas and backslashes mean themselves (search.html, escaping)."""
+    return value.replace("\\", "\\\\").replace(",", "\\,")
 
 
 def _engines(store: Store, found: dict[str, Any]) -> list[Engine]:

@@ -15,6 +15,14 @@ _WRITES: Final = ("create", "update", "patch", "delete")
 _VALIDATE: Final = {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
 
 
+_OF_R5: Final = {
+    "Subscription": [
+        {"name": name, "definition": f"http://hl7.org/fhir/OperationDefinition/Subscription-{name}"}
+        for name in ("status", "events")
+    ]
+}
+
+
 def capability_statement(base: str, version: str, date: str) -> dict[str, Any]:
     """``date``: day from which the software states this (its release)."""
     return {
@@ -65,5 +73,9 @@ def _resource(kind: str) -> dict[str, Any]:
     if profiles:
         found["supportedProfile"] = profiles
     operations = [p for p in own if p["resourceType"] == "OperationDefinition" and kind in p["resource"]]
-    found["operation"] = [_VALIDATE, *({"name": p["code"], "definition": p["url"]} for p in operations)]
+    found["operation"] = [
+        _VALIDATE,
+        *({"name": p["code"], "definition": p["url"]} for p in operations),
+        *_OF_R5.get(kind, ()),
+    ]
     return found

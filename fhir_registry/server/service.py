@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ID: Final = re.compile(r"[A-Za-z0-9.-]{1,64}")
 Answer = TypeVar("Answer")
+LARGE: Final = 64 << 10
 SOON_SECONDS: Final = 0.03
 LONG_AT_ONCE: Final = 2
 MOST_LONG: Final = 32
@@ -69,12 +70,11 @@ class Service:
         ``long``: it may look at all resources, which shows at the latest when it does not end soon. Few of these run at
         once, and few wait, so that others are not kept from their turn; ``HttpError`` 503 for more.
         """
-        if self.store.waits and not long:
-            return await asyncio.to_thread(function, *given)
         if not long:
             try:
-                with self.store.hurried(SOON_SECONDS):
-                    return function(*given)
+                if self.store.waits:  # in a thread, where nothing else is kept waiting
+                    return await asyncio.to_thread(self._soon, 10 * SOON_SECONDS, function, *given)
+                return self._soon(SOON_SECONDS, function, *given)
             except TooLongError:
                 return await self.ask(function, *given, long=True)
         if self._long_waiting >= MOST_LONG:
@@ -86,6 +86,10 @@ class Service:
                 return await asyncio.to_thread(function, *given)
         finally:
             self._long_waiting -= 1
+
+    def _soon(self, seconds: float, function: Callable[..., Answer], *given: Any) -> Answer:
+        with self.store.hurried(seconds):
+            return function(*given)
 
     def read(self, request: Request, kind: str, identifier: str) -> Response:
         found = self.store.read(kind, self._id(identifier))
@@ -152,9 +156,13 @@ class Service:
 
     # ---- writing
 
+    async def apart(self, body: bytes, function: Callable[..., Answer], *given: Any) -> Answer:
+        """What ``function`` makes of a body, in a thread where it is large: others are answered meanwhile."""
+        return await asyncio.to_thread(function, *given) if len(body) > LARGE else function(*given)
+
     async def create(self, request: Request, kind: str) -> Response:
         check_content_type(request)
-        write = self.create_write(kind, request.body, _condition(request))
+        write = await self.apart(request.body, self.create_write, kind, request.body, _condition(request))
         (written,) = await self.commit([write])
         return self._written(request, written)
 
@@ -171,7 +179,8 @@ class Service:
 
     async def update(self, request: Request, kind: str, identifier: str) -> Response:
         check_content_type(request)
-        write = self.update_write(kind, self._id(identifier), request.body, request.headers.get("if-match", ""))
+        match = request.headers.get("if-match", "")
+        write = await self.apart(request.body, self.update_write, kind, self._id(identifier), request.body, match)
         (written,) = await self.commit([write])
         return self._written(request, written)
 
@@ -193,7 +202,7 @@ class Service:
         found = (await self.ask(self._searched, replace(query, count=2))).matches
         if len(found) > 1:
             raise HttpError(412, "multiple-matches", "more than one resource meets the condition")
-        resource = self.resource(kind, request.body)
+        resource = await self.apart(request.body, self.resource, kind, request.body)
         if found:
             if resource.setdefault("id", found[0].id) != found[0].id:
                 raise HttpError(400, "invalid", f"the resource's id is not {found[0].id}, which meets the condition")

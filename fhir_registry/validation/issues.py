@@ -26,11 +26,16 @@ def operation_outcome(issues: Iterable[Issue]) -> dict[str, Any]:
     """The resource a client is answered with."""
     found = []
     for item in issues:
-        entry: dict[str, Any] = {"severity": item.severity, "code": item.code, "details": {"text": item.text}}
+        entry: dict[str, Any] = {"severity": item.severity, "code": item.code, "details": {"text": _shown(item.text)}}
         if item.expression:
-            entry["expression"] = [item.expression]
+            entry["expression"] = [_shown(item.expression)]
         found.append(entry)
     return {"resourceType": "OperationOutcome", "issue": found}
+
+
+def _shown(text: str) -> str:
+    """Text that can be sent: names and values of a refused text may hold half of a surrogate pair."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def one_outcome(code: str, text: str, severity: str = ERROR) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import emulation
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from tiny_models import POLICY, tiny_model_bytes
 
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
@@ -56,8 +57,30 @@ def test_version_and_self_test_need_no_gpu(tiny):
     version = json.loads(_run(folder / "engine.bin", "--version", "--json").stdout)
     assert version["target"] == "cuda-sm_90" and version["isas"] == ["sm_90"] and version["chip"] == "sm_90"
     assert version["device_bytes"] >= version["weights_bytes"] + version["arena_bytes"]
-    assert version["steps"] and all(s["items"] > 0 for s in version["steps"])
+    assert all(s["items"] > 0 and s["kernel"].startswith("cuvil_") for s in version["steps"])
     assert _run(folder / "engine.bin", "--self-test").returncode == 0
+
+
+def test_launches_that_share_a_kernel_are_one_step():
+    files = generate_frozen(freeze_model(_branches()), resolve_target("cuda-sm_90"))
+    text = files["engine.c"].decode()
+    table = text.partition("static const cuvil_step cuvil_steps[] = {")[2].partition("};")[0]
+    rows = table.count("{0, ")
+    assert "joined" in table and rows < files["kernels.cu"].count(b"__global__") + 2
+    assert f"1, cuvil_variants, {rows}, 0," in text and f"cuvil_launches, {rows}, cuvil_offsets" in text
+
+
+def _branches():
+    """x [1, 40] through two products that do not depend on each other."""
+    rng = np.random.default_rng(2)
+    weights = [numpy_helper.from_array(rng.standard_normal((40, 8)).astype(np.float32), n) for n in "ab"]
+    nodes = [helper.make_node("MatMul", ["x", n], [n * 2], n * 2) for n in "ab"]
+    nodes += [helper.make_node("Relu", [n * 2], [f"r{n}"], f"r{n}") for n in "ab"]
+    shapes = {"x": [1, 40], "ra": [1, 8], "rb": [1, 8]}
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    graph = helper.make_graph(nodes, "branches", values[:1], values[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
 
 
 @no_gpu

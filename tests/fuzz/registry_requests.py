@@ -13,6 +13,7 @@ from urllib.parse import quote
 from registry_values import ODD, Maker, broken, text_of, torn
 
 from fhir_registry.search.parameters import SERVED, parameters_of
+from fhir_registry.subscriptions.topics import topics
 
 WRITTEN: Final = (
     "DeviceDefinition",
@@ -70,6 +71,16 @@ _POINTERS: Final = (
     "/meta", "/identifier/99999999999", "a", "/identifier/١", "/resourceType", "/meta/versionId",
 )  # fmt: skip
 _VERSIONS: Final = ("1", "2", "0", "-1", "99999999999999999999", "abc", "1.0", "٢", "²", "", "1%00")
+_SUBSCRIPTION: Final = {
+    "resourceType": "Subscription",
+    "status": "requested",
+    "filterBy": [{"filterParameter": "model-purpose", "modifier": "contains", "value": "x"}],
+    "channelType": {"system": "http://terminology.hl7.org/CodeSystem/subscription-channel-type", "code": "rest-hook"},
+    "parameter": [{"name": "X-A", "value": "1"}],
+    "endpoint": "http://127.0.0.1:9/nobody-listens",
+    "content": "full-resource",
+    "heartbeatPeriod": 5,
+}
 _METHODS: Final = ("GET", "GET", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "FOO")
 _TYPES: Final = (
     "application/fhir+json", "application/json", "application/json-patch+json", "application/xml", "text/plain",
@@ -87,6 +98,8 @@ class Ask:
     target: str
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    page: bool = False
+    """A page for people, outside /fhir."""
 
 
 @dataclass
@@ -112,7 +125,7 @@ class Asker:
     def ask(self) -> Ask:
         kinds = (
             *(self._search, self._search, self._create, self._create, self._update, self._patch, self._bundle),
-            *(self._read, self._history, self._operation, self._anything, self._follow),
+            *(self._read, self._history, self._operation, self._anything, self._follow, self._page),
         )
         return self.rng.choice(kinds)()
 
@@ -151,10 +164,27 @@ class Asker:
                 if rng.random() < 0.15:
                     name += "." + rng.choice(("name", "identifier", "_id", "x", "name:contains", "owner.name", ""))
                 value = rng.choice(_PREFIXES) + rng.choice(_VALUES)
+                if rng.random() < 0.3 and (known_texts := self._texts()):
+                    value = rng.choice(known_texts)
                 if rng.random() < 0.1:
                     value = ",".join(rng.choice(_VALUES) for _ in range(rng.choice((2, 5, 250))))
             parts.append(f"{self._encoded(name)}={self._encoded(value)}")
         return rng.choice(("&", "&", "&", ";", "&&")).join(parts)
+
+    def _texts(self) -> list[str]:
+        """Texts of a resource that was stored, so that some searches find something."""
+        if not self.seen.bodies:
+            return []
+        found: list[str] = []
+
+        def visit(item: Any) -> None:
+            if isinstance(item, str):
+                found.append(item[:200])
+            for inner in item.values() if isinstance(item, dict) else item if isinstance(item, list) else ():
+                visit(inner)
+
+        visit(self.rng.choice(self.seen.bodies))
+        return found
 
     def _cursor(self) -> str:
         items = self.rng.choice(
@@ -173,8 +203,11 @@ class Asker:
 
     def _resource(self, kind: str) -> bytes:
         rng = self.rng
-        if self.seen.bodies and rng.random() < 0.4:
-            value: Any = json.loads(json.dumps(rng.choice(self.seen.bodies)))
+        value: Any
+        if kind == "Subscription" and rng.random() < 0.6:
+            value = {**_SUBSCRIPTION, "topic": rng.choice([item["url"] for item in topics()])}
+        elif self.seen.bodies and rng.random() < 0.4:
+            value = json.loads(json.dumps(rng.choice(self.seen.bodies)))
         else:
             value = self.maker.resource(kind, rng.choice((0.0, 0.05, 0.15, 0.4)))
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2, 5))):
@@ -333,6 +366,38 @@ class Asker:
             self._headers(Content_Type=rng.choice(_TYPES)),
             body,
         )
+
+    def _page(self) -> Ask:
+        rng = self.rng
+        place = self._place().partition("/")[2]
+        within = rng.choice(("verify", "history", "x", ".."))
+        paths = (
+            "",
+            f"models/{place}",
+            f"models/{place}/{within}",
+            "engines",
+            f"static/x/{self._encoded(rng.choice(_IDS))}",
+        )
+        path = rng.choice((*paths, self._encoded(rng.choice(_VALUES))))
+        names = (
+            "q",
+            "text",
+            "purpose",
+            "input",
+            "status",
+            "manufacturer",
+            "identifier",
+            "digest",
+            "lang",
+            "page",
+            "cursor",
+            "x",
+        )
+        query = "&".join(
+            f"{rng.choice(names)}={self._encoded(rng.choice(_VALUES))}" for _ in range(rng.choice((0, 1, 2, 5)))
+        )
+        headers = {**self._headers(), "Accept-Language": rng.choice(("zh-CN", "en", "x;q=9", "", "*"))}
+        return Ask(rng.choice(("GET", "GET", "GET", "HEAD", "POST")), f"{path}?{query}", headers, b"", True)
 
     def _follow(self) -> Ask:
         if not self.seen.links:

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from registry_fuzz import Fuzzer, outcome_fault
+from registry_fuzz import ALLOWED, Fuzzer, outcome_fault
 from registry_process import Server
 from registry_requests import Asker, Seen
 from registry_values import Maker, broken, text_of
@@ -18,7 +18,7 @@ from fhir_registry.validation.walk import validate
 
 
 def test_no_answer_is_a_5xx_and_every_refusal_an_outcome(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = Server(tmp_path, *ALLOWED)
     try:
         found = Fuzzer(server, 7).run(8.0, 1500)
     finally:

@@ -111,7 +111,8 @@ def test_fhirpath_in_values_is_text(filled: Client) -> None:
     [
         b"", b"{", b"[]", b"null", b"\x00", b"\xff\xfe{\x00}\x00", b'{"resourceType":', b"[" * 10_000,
         b'{"a":' * 10_000, b'{"resourceType":"Device","extension":' + b'[{"url":"u","extension":' * 10_000,
-        b'{"resourceType":"Device","resourceType":"Patient"}', b'{"resourceType":["Device"]}',
+        b'{"resourceType":"Device","resourceType":"Patient"}', b'{"resourceType":"Device","a\\ud800b":["\\ud800"]}',
+        b'{"resourceType":["Device"]}',
         b'{"resourceType":{"a":1}}', b'{"resourceType":"Device","id":1e400}', b'"' + b"x" * 100_000 + b'"',
     ],
     ids=lambda b: repr(b[:24]),
@@ -284,7 +285,7 @@ def test_invariants_that_take_too_long_are_said(registry: Client, monkeypatch: p
 
 
 def test_references_within_are_not_quadratic() -> None:
-    inside = [{"resourceType": "Organization", "id": f"o{n}", "name": "x"} for n in range(3000)]
+    inside = [{"resourceType": "DeviceDefinition", "id": f"o{n}", "modelNumber": "x"} for n in range(3000)]
     parts = [{"reference": {"reference": f"#o{n}"}} for n in range(3000)]
     begin = time.process_time()
     issues = validate({"resourceType": "DeviceDefinition", "contained": inside, "hasPart": parts})

@@ -617,3 +617,14 @@ def test_whatever_stands_in_the_address_is_answered_with_a_page(
     status, _, body = registry.raw("GET", address)
     assert status in (200, 400), (status, form)
     Reader(body.decode())
+
+
+def test_a_version_names_the_others_of_the_same_model(registry: Client) -> None:
+    put(registry, model("m1", "a,b\\c", "retired"))
+    put(registry, model("m2", "a,b\\c", modelNumber="2.0"))
+    put(registry, model("m3", "a,b\\c", modelNumber="3.0", manufacturer={"display": "Somebody else"}))
+    put(registry, model("m4", "a"))
+    read, _ = page(registry, "models/m1")
+    others = [a["href"] for a in read.all("a") if "/models/" in str(a.get("href")) and "/m1" not in str(a.get("href"))]
+    assert others == ["/models/m2"] and "Other versions:" in read.text
+    assert "Other versions" not in page(registry, "models/m4")[0].text

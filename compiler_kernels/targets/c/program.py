@@ -410,13 +410,14 @@ def description(
     symbols: int,
     lockstep: bool,
     decides: bool,
-    device: bool = False,
+    launches: int | None = None,
 ) -> list[str]:
     """The tables of inputs and outputs and ``<prefix>_engine_instance``.
 
-    ``device``: the engine computes on a GPU, has no arena or scratch on the host, and there is
+    ``launches``: the engine computes on a GPU by so many of them, has no arena or scratch on the host, and there is
     ``<prefix>_computing_device``.
     """
+    device = launches is not None
     memory = "0, 0, 1" if device else f"{prefix}_scratch, {max(scratch, 16)}, {MAX_THREADS}"
 
     def table(kind: str, rows: Sequence[tuple[str, TensorType]]) -> list[str]:
@@ -454,7 +455,7 @@ def description(
         f"    {len(inputs)}, {len(outputs)}, {prefix}_input_table, {prefix}_output_table,",
         f"    {prefix}_weights, {len(weights)}ul, {arena}ul,",
         f"    {prefix}_inputs, {prefix}_outputs,",
-        f"    {variants}, {prefix}_variants, {_step_count(main)}, 0,",
+        f"    {variants}, {prefix}_variants, {_step_count(main) if launches is None else launches}, 0,",
         f"    {memory},",
         f"    {prefix}_infer, {f'&{prefix}_refusal' if refuses else '0'}, {f'{prefix}_bind' if symbols else '0'},",
         f"    {f'{prefix}_symbols' if symbols else '0'}, {symbols}, {'0' if device else f'{prefix}_arena'},",

@@ -140,7 +140,7 @@ def _generate(
         *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
         *([f"extern const cuvil_clinical {prefix}_clinical_logic;"] if decides else []),
         *description(
-            main, identity, guards, prefix, weights, arena, 1, 0, True, len(symbols), False, decides, device=True
+            main, identity, guards, prefix, weights, arena, 1, 0, True, len(symbols), False, decides, len(launches)
         ),
     ]
     files["engine.c"] = ("\n".join(lines) + "\n").encode()

@@ -12,7 +12,8 @@ _READS: Final = ("read", "vread", "history-instance", "history-type", "search-ty
 _WRITES: Final = ("create", "update", "patch", "delete")
 
 
-_VALIDATE: Final = {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
+_R5: Final = "http://hl7.org/fhir/OperationDefinition"
+_VALIDATE: Final = {"name": "validate", "definition": f"{_R5}/Resource-validate"}
 
 
 def capability_statement(base: str, version: str, date: str) -> dict[str, Any]:
@@ -66,4 +67,8 @@ def _resource(kind: str) -> dict[str, Any]:
         found["supportedProfile"] = profiles
     operations = [p for p in own if p["resourceType"] == "OperationDefinition" and kind in p["resource"]]
     found["operation"] = [_VALIDATE, *({"name": p["code"], "definition": p["url"]} for p in operations)]
+    if kind == "Subscription":
+        found["operation"] += [
+            {"name": name, "definition": f"{_R5}/Subscription-{name}"} for name in ("status", "events")
+        ]
     return found

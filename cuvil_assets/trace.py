@@ -244,7 +244,8 @@ class Lineage:
         if not kernel:
             return ""
         # A kernel may exist once per instruction set, with that as a suffix; the number in its name is unique.
-        pattern = rf"(?:^/\*[^\n]*\*/\n)*^[^\n;]*\bvoid \w*_{re.escape(kernel)}\w*\([^;{{]*{{.*?^}}\n"
+        head = rf"^[^\n;]*\bvoid (?:__launch_bounds__\([^)]*\) )?\w*_{re.escape(kernel)}\w*\("
+        pattern = rf"(?:^/\*[^\n]*\*/\n)*{head}[^;{{]*{{.*?^}}\n"
         found = [
             match[0] for source in self._sources for match in re.finditer(pattern, source, re.MULTILINE | re.DOTALL)
         ]
@@ -254,4 +255,4 @@ class Lineage:
     def _sources(self) -> list[str]:
         record = self.chain.record("generated_source")
         names = [item.name for item in record.artifacts] if record is not None else []
-        return [self.text("generated_source", name) for name in names if name.endswith(".c")]
+        return [self.text("generated_source", name) for name in names if name.endswith((".c", ".cu"))]

@@ -12,8 +12,15 @@ _READS: Final = ("read", "vread", "history-instance", "history-type", "search-ty
 _WRITES: Final = ("create", "update", "patch", "delete")
 
 
-_R5: Final = "http://hl7.org/fhir/OperationDefinition"
-_VALIDATE: Final = {"name": "validate", "definition": f"{_R5}/Resource-validate"}
+_VALIDATE: Final = {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
+
+
+_OF_R5: Final = {
+    "Subscription": [
+        {"name": name, "definition": f"http://hl7.org/fhir/OperationDefinition/Subscription-{name}"}
+        for name in ("status", "events")
+    ]
+}
 
 
 def capability_statement(base: str, version: str, date: str) -> dict[str, Any]:
@@ -66,9 +73,9 @@ def _resource(kind: str) -> dict[str, Any]:
     if profiles:
         found["supportedProfile"] = profiles
     operations = [p for p in own if p["resourceType"] == "OperationDefinition" and kind in p["resource"]]
-    found["operation"] = [_VALIDATE, *({"name": p["code"], "definition": p["url"]} for p in operations)]
-    if kind == "Subscription":
-        found["operation"] += [
-            {"name": name, "definition": f"{_R5}/Subscription-{name}"} for name in ("status", "events")
-        ]
+    found["operation"] = [
+        _VALIDATE,
+        *({"name": p["code"], "definition": p["url"]} for p in operations),
+        *_OF_R5.get(kind, ()),
+    ]
     return found

@@ -40,9 +40,14 @@ def address(cluster: Cluster) -> str:
 
 @pytest.fixture
 def older(address: str) -> str:
-    """A database whose schema is one revision behind."""
-    PostgresqlStore(address).close()
-    execute(address, "DROP TABLE event", "DROP TABLE used", "UPDATE registry_revision SET version_num = '0002'")
+    """A database with the tables of the second revision."""
+    store = PostgresqlStore(address)
+    with store.database.session() as session:
+        names = session.rows("SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()")
+    store.close()
+    later = {name for (name,) in names} - {"resource", "version", "idx", "registry_revision"}
+    execute(address, *(f"DROP TABLE {name}" for name in later))
+    execute(address, "UPDATE registry_revision SET version_num = '0002'")
     return address
 
 
@@ -124,7 +129,8 @@ def test_no_message_shows_the_password(
     assert main(["registry", *command]) == 2
     out, err = capfd.readouterr()
     assert SECRET not in out + err
-    assert any(part in err for part in said.split("|")) and len(err.strip().splitlines()) == 1, err
+    (sentence,) = (line for line in err.splitlines() if not line.startswith("cuvil: note:"))
+    assert any(part in sentence for part in said.split("|")), err
     assert main(["registry", *command, "--help"]) == 0
     out, err = capfd.readouterr()
     assert SECRET not in out + err

@@ -5,7 +5,7 @@ Description: "What a reader who knows no FHIR wants of a model version. A view o
 * id 1..1 id "Id of the DeviceDefinition"
 * versionId 1..1 id "Version of the DeviceDefinition"
 * lastUpdated 1..1 instant "When that version was written"
-* status 1..1 code "active, or retired once withdrawn"
+* status 1..1 code "active, unknown while a recertification has failed, or retired once withdrawn"
 * name 1..1 string "Name of the model"
 * version 1..1 string "Version as the manufacturer counts"
 * modelPurpose 0..1 string "Intended use"

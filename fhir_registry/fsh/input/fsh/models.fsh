@@ -6,7 +6,7 @@ Id: cuvil-model-resource
 Title: "Model version"
 Description: "One version of a medical imaging model as a hospital finds it: what it is for, what it takes and gives, and what identifies it. FHIR has no resource for models; this is the profile behind the flat view ModelResource."
 * modifierExtension contains $artifact-status named artifactStatus 1..1
-* modifierExtension[artifactStatus] ^short = "Whether the version is in use: active, or retired once withdrawn"
+* modifierExtension[artifactStatus] ^short = "Whether the version is in use: active, unknown while a recertification has failed, or retired once withdrawn"
 * modifierExtension[artifactStatus] ^isModifierReason = "A retired model version must not be used"
 * identifier 3..*
 * identifier ^slicing.discriminator.type = #value
@@ -57,6 +57,7 @@ Description: "One version of a medical imaging model as a hospital finds it: wha
     outputConfidence 0..1 and
     arithmetic 1..1 and
     equivalence 1..1 and
+    nonconformity 0..* and
     withdrawn 0..1
 * property[inputProfile] ^short = "One input: name, type and shape"
 * property[inputProfile].type = $property#inputProfile
@@ -75,6 +76,9 @@ Description: "One version of a medical imaging model as a hospital finds it: wha
 * property[equivalence] ^short = "Verdict and grade of the comparison with an independent reference"
 * property[equivalence].type = $property#equivalence
 * property[equivalence].value[x] only string
+* property[nonconformity] ^short = "Record and finding of a failed recertification, while it is open"
+* property[nonconformity].type = $property#nonconformity
+* property[nonconformity].value[x] only string
 * property[withdrawn] ^short = "Day and reason, once the version was withdrawn"
 * property[withdrawn].type = $property#withdrawn
 * property[withdrawn].value[x] only string

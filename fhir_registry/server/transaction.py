@@ -24,7 +24,7 @@ _URL: Final = re.compile(r"([A-Z][A-Za-z]+)(?:/([A-Za-z0-9.-]{1,64}))?(?:\?(.*))
 async def process(service: Service, request: Request) -> Response:
     """Answer a Bundle posted to the base."""
     check_content_type(request)
-    found = parsed_body(request.body)
+    found = await service.apart(request.body, parsed_body, request.body)
     kind = found.get("type") if isinstance(found, dict) and found.get("resourceType") == "Bundle" else None
     if not isinstance(found, dict) or kind not in ("batch", "transaction"):
         raise HttpError(400, "invalid", "a Bundle of type batch or transaction is posted to the base")
@@ -83,6 +83,21 @@ async def _transaction(service: Service, request: Request, items: Sequence[_Item
         if item.method == "POST" and item.full_url.startswith("urn:")
     }
     ordered = sorted((i for i in items if i.method != "GET"), key=lambda i: ("DELETE", "POST", "PUT").index(i.method))
+    writes = await service.apart(request.body, _writes, service, ordered, renamed, identifiers)
+    done = await service.commit(writes) if writes else []
+    answers: dict[int, bytes] = {}
+    for item, written in zip(ordered, done, strict=True):
+        answers[id(item)] = _answer(item, written)
+    for item in items:
+        if item.method == "GET":
+            answers[id(item)] = await _one(service, request, item)
+    return Response(200, bundle("transaction-response", [answers[id(item)] for item in items], [], None))
+
+
+def _writes(
+    service: Service, ordered: Sequence[_Item], renamed: dict[str, str], identifiers: dict[int, str]
+) -> list[Write]:
+    """One write for each entry, in order; the first that may not be is the answer to all."""
     seen: set[tuple[str, str]] = set()
     writes: list[Write] = []
     for item in ordered:
@@ -95,14 +110,7 @@ async def _transaction(service: Service, request: Request, items: Sequence[_Item
             raise InvalidResourceError([_placed(item, issue) for issue in error.issues]) from None
         except HttpError as error:
             raise HttpError(error.status, error.issue, f"{item.place}: {error.text}") from None
-    done = await service.commit(writes) if writes else []
-    answers: dict[int, bytes] = {}
-    for item, written in zip(ordered, done, strict=True):
-        answers[id(item)] = _answer(item, written)
-    for item in items:
-        if item.method == "GET":
-            answers[id(item)] = await _one(service, request, item)
-    return Response(200, bundle("transaction-response", [answers[id(item)] for item in items], [], None))
+    return writes
 
 
 def _write(service: Service, item: _Item, renamed: dict[str, str], identifier: str) -> Write:

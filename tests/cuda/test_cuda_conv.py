@@ -86,6 +86,7 @@ CASES: dict[str, bytes] = {
     "stride, batch, last block not full": conv_model(2, 16, 40, (7, 7), (3, 3), strides=[2, 2]),
     "channels not full, uneven kernel": conv_model(1, 20, 33, (9, 6), (5, 3), strides=[1, 2], dilations=[2, 1]),
     "one axis, leaves cut": conv_model(1, 16, 16, (40,), (15,), strides=[2]),
+    "one axis, wide dilation": conv_model(1, 32, 24, (100,), (3,), dilations=[20], pads=[20, 20]),
     "three axes": conv_model(1, 32, 32, (5, 6, 7), (3, 3, 3)),
     "wide dilation": conv_model(1, 16, 16, (20, 20), (3, 3), dilations=[9, 9], pads=[9, 9, 9, 9]),
     "groups": conv_model(1, 32, 64, (8, 8), (3, 3), group=2),

@@ -22,7 +22,8 @@ template <class P> struct cuvil_conv {
     static constexpr int CP = CUTS == 1 && PER * P::LW % 2 == 0 && P::UNITS > 1 ? 16 : 8;
     static constexpr int SLOTS = CUTS == 1 ? cuvil_ceil((PER * P::LW < P::UNITS ? PER * P::LW : P::UNITS) * 8, CP)
                                            : (P::LW + CUTS - 2) / CUTS + 1;
-    static constexpr bool APART = P::DH > P::SH * TH;
+    /* A run's kernel rows are taps of its one axis, DH pixels apart. */
+    static constexpr bool APART = P::RUN ? P::KH > 1 : P::DH > P::SH * TH;
     static constexpr int ROWS = APART ? P::KH * TH : (TH - 1) * P::SH + (P::KH - 1) * P::DH + 1;
     static constexpr int COLUMNS = (P::TW - 1) * P::SW + (P::KW - 1) * P::DW + 1, ROW = COLUMNS * CP + 4, SLOT = P::KD * ROWS * ROW;
     static constexpr int SLICE = STEPS * 128 + 16, W_FLOATS = P::LW * OCBS * SLICE, X_FLOATS = SLOTS * SLOT;
@@ -95,8 +96,9 @@ template <class P> struct cuvil_conv {
             const int piece = e % PIECES, column = e / PIECES % COLUMNS, r = e / (PIECES * COLUMNS) % (P::KD * ROWS);
             const int slot = e / (PIECES * COLUMNS * P::KD * ROWS), unit = unit0 + slot * (CP / 8);
             const int kd = r / ROWS, row = r % ROWS;
-            const int in = APART ? (at.row + row % TH) * P::SH + row / TH * P::DH : at.row * P::SH + row;
-            const int across = at.column * P::SW + column;
+            const int down = APART ? row % TH : row, tap = APART ? row / TH * P::DH : 0;
+            const int in = (APART ? (at.row + down) * P::SH : at.row * P::SH + down) + (P::RUN ? 0 : tap);
+            const int across = at.column * P::SW + column + (P::RUN ? tap : 0);
             const bool kept = unit < P::UNITS && (P::RUN ? in * P::TW * P::SW + across < P::COLUMNS_IN
                                                          : in < P::ROWS_IN && across < P::COLUMNS_IN);
             const int from = (unit >> 1) * P::XB + (unit & 1) * 8 + piece * 4 + kd * P::DD * P::XD + in * P::XR + across * 16;

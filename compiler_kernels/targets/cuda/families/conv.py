@@ -7,9 +7,10 @@ gets is a matter of conv_tiles.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import Final
 
 from compiler_kernels.arithmetic.order import FEW_CHANNELS
 from compiler_kernels.ir.graph import Graph, Op, TensorType
@@ -29,13 +30,17 @@ from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import Three, flat_function, full_access, three
 from compiler_kernels.targets.vector.conv import axis_taps
 
+WIDE: Final = 16
+"""Pixels between the taps of a run beyond which they are copied apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Outputs ``first + j * every``, j in ``extent``, of one or several phases that differ in place only.
 
     ``kernel`` positions lie ``dilation`` apart in x, in falling order if ``flip``; output j reads from ``origin + j *
-    step`` on. ``run``: the row of outputs is one run of pixels, cut into pieces of a tile's width.
+    step`` on. ``run``: the row of outputs is one run of pixels, cut into pieces of a tile's width; kernel rows are taps
+    of that row, too.
     """
 
     kernel: Three
@@ -67,6 +72,7 @@ def conv(function: Graph, gpu: Gpu, name: str, choose: Chooser | None = None) ->
     shown, windows = function, windows_of(op, x, w)
     if windows is None:
         return None
+    windows = [taps_apart(w) for w in windows]
     if is_flat(op, function):
         function = flat_function(function)
         whole = prod(op.out.dims[2:])
@@ -100,6 +106,14 @@ def windows_of(op: Op, x: TensorType, w: TensorType) -> list[Window] | None:
         origins, firsts, starts = zip(*phases, strict=True)
         windows.append(Window(counts, (1, 1, 1), gaps, count, stride, True, False, origins, firsts, starts))
     return windows
+
+
+def taps_apart(window: Window) -> Window:
+    """A run with a wide kernel as one whose taps are rows: a tile then copies what they read, not what lies between."""
+    kernel, dilation = window.kernel[2], window.dilation[2]
+    if not window.run or (kernel - 1) * (dilation - 1) <= WIDE:
+        return window
+    return replace(window, kernel=(1, kernel, 1), dilation=(1, dilation, 1))
 
 
 def _plain_window(extent: Three, kernel: Three, step: Three, dilation: Three, origin: int, run: bool) -> Window:
@@ -196,7 +210,7 @@ class Direct:
             **{f"D{a}": v for a, v in zip("DHW", window.dilation, strict=True)},
             **{f"EVERY_{a}": v for a, v in zip("DHW", window.every, strict=True)},
             "XB": self.x.block, "XD": spatial[0], "XR": tile.columns * across if window.run else spatial[1],
-            "ROWS_IN": reach[1], "COLUMNS_IN": reach[2],
+            "ROWS_IN": reach[1], "COLUMNS_IN": reach[2] + (reach[1] - 1 if window.run else 0),
         }  # fmt: skip
         group = f" + block / {self.block_groups} * {self.group_step}" if self.block_groups else ""
         lines = [

@@ -131,7 +131,7 @@ class Tile:
         channels = 16 if pair else 8
         slots = (self.leaves + cuts - 2) // cuts + 1 if cut else -(-min(per * self.leaves, shape.units) * 8 // channels)
         depth, height, width = shape.kernel
-        apart = shape.dilation[1] > shape.step[1] * self.height
+        apart = height > 1 if shape.run else shape.dilation[1] > shape.step[1] * self.height
         rows = (
             height * self.height if apart else (self.height - 1) * shape.step[1] + (height - 1) * shape.dilation[1] + 1
         )

@@ -131,7 +131,7 @@ class Session:
         """Everything that needs processors only, side by side: engines, and torch.compile's cache on disk."""
         wanted: list[tuple[Subject, str]] = []
         for subject in self.subjects():
-            targets = [CPU, "cuda-sm_90"] + ([] if self.options.skip_sm80 else ["cuda-sm_80"])
+            targets = [CPU, "cuda-sm_90"] + ([] if self.options.skip_sm80 or subject.prefer else ["cuda-sm_80"])
             wanted += [(subject, target) for target in targets]
             wanted += [(one, "cuda-sm_90") for one in self.batches(subject)]
         workers = self.options.workers or max(1, (os.cpu_count() or 2) - 2)
@@ -189,7 +189,7 @@ class Session:
             }
             if not self.options.skip_torch and not subject.file:
                 row["torch"] = gpu_torch.measure(
-                    subject.name, 1, self.options.runs, compiled=not self.options.skip_compile
+                    subject.name, 1, self.options.runs, compiled=not (self.options.skip_compile or subject.prefer)
                 )
                 row |= gpu_checks.against(row, None if subject.prefer else LIMITS.get(subject.name))
         self.say(f"{subject.key}: {gpu_checks.summary(row)}")
@@ -250,7 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_evidence", description=__doc__.partition("\n")[0])
     parser.add_argument("--out", default="benchmarks/results/gpu_evidence.json", help="the JSON file to write")
     parser.add_argument(
-        "--nets", default=",".join(LIMITS), help=f"of {', '.join(zoo.ZOO)}; NAME:size for numerics.prefer: size"
+        "--nets",
+        default=",".join([*LIMITS, "resnet18:size", "unet2m:size"]),
+        help=f"of {', '.join(zoo.ZOO)}; NAME:size for numerics.prefer: size",
     )
     parser.add_argument("--files", nargs="*", default=[], help="ONNX files to compare besides")
     parser.add_argument("--batches", default="2,7,32", help="batches whose rows are compared with the batch of one")

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("selenium", reason="selenium is in the test extra")
 DRIVER = shutil.which("chromedriver")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PLAIN_HOST = "hospital.test"
 needs_browser = pytest.mark.skipif(not (DRIVER and BROWSER), reason="chromium and chromedriver are not installed")
 
 
@@ -26,6 +27,8 @@ def open_browser(downloads: Path | None = None, scripts: bool = True) -> Iterato
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--lang=en-US", "--window-size=1240,1500"):
         options.add_argument(flag)
     preferences: dict[str, Any] = {"profile.managed_default_content_settings.javascript": 1 if scripts else 2}
+    # A name whose pages are not served securely, as those of 127.0.0.1 are taken to be.
+    options.add_argument(f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1")
     if downloads is not None:
         preferences["download.default_directory"] = str(downloads)
     options.add_experimental_option("prefs", preferences)

@@ -70,12 +70,11 @@ class Service:
         ``long``: it may look at all resources, which shows at the latest when it does not end soon. Few of these run at
         once, and few wait, so that others are not kept from their turn; ``HttpError`` 503 for more.
         """
-        if self.store.waits and not long:
-            return await asyncio.to_thread(function, *given)
         if not long:
             try:
-                with self.store.hurried(SOON_SECONDS):
-                    return function(*given)
+                if self.store.waits:  # in a thread, where nothing else is kept waiting
+                    return await asyncio.to_thread(self._soon, 10 * SOON_SECONDS, function, *given)
+                return self._soon(SOON_SECONDS, function, *given)
             except TooLongError:
                 return await self.ask(function, *given, long=True)
         if self._long_waiting >= MOST_LONG:
@@ -87,6 +86,10 @@ class Service:
                 return await asyncio.to_thread(function, *given)
         finally:
             self._long_waiting -= 1
+
+    def _soon(self, seconds: float, function: Callable[..., Answer], *given: Any) -> Answer:
+        with self.store.hurried(seconds):
+            return function(*given)
 
     def read(self, request: Request, kind: str, identifier: str) -> Response:
         found = self.store.read(kind, self._id(identifier))

@@ -102,7 +102,7 @@ class Store(Protocol):
         """Whether another process answers, so that an event loop leaves the waiting to a thread."""
 
     def hurried(self, seconds: float) -> AbstractContextManager[None]:
-        """Within, reads of this thread raise ``TooLongError`` after ``seconds``, where nobody ``waits``."""
+        """Within, searches and histories of this thread raise ``TooLongError`` after ``seconds``."""
 
     def read(self, kind: str, identifier: str) -> Stored | None: ...
 

@@ -30,7 +30,7 @@ class Database(Protocol):
     def dialect(self) -> Dialect: ...
 
     def hurried(self, seconds: float) -> AbstractContextManager[None]:
-        """Within, reads of this thread raise ``TooLongError`` after ``seconds``, where nobody ``waits``."""
+        """Within, searches and histories of this thread raise ``TooLongError`` after ``seconds``."""
 
     def session(self) -> AbstractContextManager[Session]:
         """For one statement, which sees every commit before it."""

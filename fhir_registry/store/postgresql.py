@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -14,7 +16,7 @@ from psycopg import RawCursor
 
 from evidence.verifier.errors import UsageError
 from fhir_registry.search.sql import Dialect
-from fhir_registry.store.base import StoreUnavailableError
+from fhir_registry.store.base import StoreUnavailableError, TooLongError
 from fhir_registry.store.migrate import TABLE, check_known, engine_of, revision_of, revisions, upgrade
 from fhir_registry.store.postgresql_pool import AWAY, NOT_THERE, Connection, Pool, reason
 from fhir_registry.store.sql_store import SqlStore, utc_now
@@ -23,6 +25,7 @@ LOG: Final = logging.getLogger("cuvil.registry")
 INDEXED: Final = 200
 """Characters of a value that revision 0001 indexes."""
 RESOURCES: Final = 0x63757669_6C726501
+_TOO_LONG: Final = "the search takes longer than it was given"
 _TURNS: Final = {"audit": RESOURCES + 1, "tokens": RESOURCES + 2}
 
 
@@ -51,12 +54,18 @@ class PostgresqlDatabase:
     def __init__(self, pool: Pool, turn: int = RESOURCES) -> None:
         self.pool = pool
         self._turn = turn
+        self._local = threading.local()
 
     def beside(self, name: str, *tables: str) -> PostgresqlDatabase:
         return PostgresqlDatabase(self.pool, _TURNS[name])
 
-    def hurried(self, seconds: float) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def hurried(self, seconds: float) -> Iterator[None]:
+        self._local.deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._local.deadline = None
 
     @contextmanager
     def session(self) -> Iterator[PostgresqlSession]:
@@ -65,8 +74,20 @@ class PostgresqlDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresqlSession]:
-        with self._between("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
-            yield session
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        deadline = getattr(self._local, "deadline", None)
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TooLongError(_TOO_LONG)
+            begin += f"; SET LOCAL statement_timeout = {max(1, int(left * 1000))}"
+        try:
+            with self._between(begin) as session:
+                yield session
+        except StoreUnavailableError as error:
+            if deadline is not None and isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise TooLongError(_TOO_LONG) from error
+            raise
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresqlSession]:

@@ -194,7 +194,7 @@ def test_a_search_that_does_not_end_soon_goes_on_in_a_thread(registry: Client, m
     monkeypatch.setattr("fhir_registry.server.app.may_be_long", lambda pairs: False)
     monkeypatch.setattr(service, "SOON_SECONDS", 0.0)
     assert len(registry.call("GET", query)[2]["entry"]) == 1
-    assert len(seen) == 2 and seen[0] != seen[1], seen
+    assert len(seen) == 2 and (registry.store.waits or seen[0] != seen[1]), seen
     with pytest.raises(TooLongError), registry.store.hurried(0):
         registry.store.history("Organization", "", 1000, None)
     assert registry.store.history("Organization", "", 1, None)[1] == 3000

@@ -17,7 +17,7 @@ from store_model import organization, put
 from cuvil_assets.cli import main
 from evidence.verifier.errors import UsageError
 from fhir_registry.server.used import UsedTokens
-from fhir_registry.store.base import StoreUnavailableError
+from fhir_registry.store.base import StoreUnavailableError, TooLongError
 from fhir_registry.store.migrate import revisions
 from fhir_registry.store.postgresql import PostgresqlStore
 
@@ -184,6 +184,18 @@ def test_a_process_that_stops_in_a_write_loses_its_turn(address: str, monkeypatc
     assert other.read("A", "b") is None
     stopped.close()
     other.close()
+
+
+def test_a_search_is_stopped_when_it_takes_too_long(address: str) -> None:
+    store = PostgresqlStore(address)
+    with pytest.raises(TooLongError), store.database.hurried(0.1), store.database.snapshot() as session:
+        session.rows("SELECT pg_sleep(30)")
+    with store.database.snapshot() as session:  # the connection is as good as before
+        assert session.row("SHOW statement_timeout") == ("30s",)
+        assert session.row("SELECT 1 FROM pg_sleep(0.2)") == (1,)
+    with store.database.hurried(10), store.database.snapshot() as session:
+        assert session.row("SELECT 1 FROM pg_sleep(0)") == (1,)
+    store.close()
 
 
 def test_a_token_is_used_once_by_all_servers(address: str) -> None:

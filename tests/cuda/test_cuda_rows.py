@@ -129,6 +129,25 @@ def test_plain_movement(a, b_, c):
     b.check({"transpose", "concat"})
 
 
+@SOME
+@given(channels=st.integers(1, 9), outputs=st.integers(1, 35), size=st.integers(3, 9))
+def test_integers(channels, outputs, size):
+    b = Builder(channels)
+    scale, zero = b.constant(values=0.03), b.constant(values=3, dtype=np.int8)
+    x = b.op("QuantizeLinear", b.input(2, channels, size, size + 1), scale, zero)
+
+    def weights(*shape: int) -> str:
+        values = np.random.default_rng(outputs).integers(-128, 128, shape)
+        return b.constant(values=values, dtype=np.int8)
+
+    for more in ({"pads": [1, 0, 2, 1]}, {"strides": [2, 1], "dilations": [1, 2]}):
+        conv = b.op("ConvInteger", x, weights(outputs, channels, 3, 2), zero, **more)
+        b.output(b.op("Mul", b.op("Cast", conv, to=1), b.constant(outputs, 1, 1)))
+    left = b.op("QuantizeLinear", b.input(3, size, channels), scale, zero)
+    b.output(b.op("Cast", b.op("MatMulInteger", left, weights(channels, outputs), zero), to=1))
+    b.check({"conv_integer", "matmul_integer"})
+
+
 @pytest.mark.parametrize("plane", [(10, 30), (70, 75)])
 def test_global_pools_of_blocked_values(plane):
     b = Builder(plane[0])

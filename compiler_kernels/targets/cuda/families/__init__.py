@@ -11,6 +11,7 @@ from collections.abc import Callable
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.cuda.families.conv import conv
 from compiler_kernels.targets.cuda.families.depthwise import depthwise
+from compiler_kernels.targets.cuda.families.integer import integer
 from compiler_kernels.targets.cuda.families.movement import join, moves, packing, relayout, strided
 from compiler_kernels.targets.cuda.families.patches import patches
 from compiler_kernels.targets.cuda.families.planes import normalization, plane
@@ -31,7 +32,7 @@ FAMILIES: tuple[Family, ...] = (
     patches,
     *(product, softmax, layer_normalization, reduction, recurrent),
     *(pool, global_pool, pointwise, resize),
-    *(normalization, plane),
+    *(normalization, plane, integer),
     *(relayout, packing, join, moves, strided),
 )
 

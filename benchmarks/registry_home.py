@@ -116,4 +116,4 @@ def running(home: Path, *options: str) -> Iterator[Server]:
         yield Server(address.removesuffix("/metadata"), process.pid, home)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.communicate(timeout=30)

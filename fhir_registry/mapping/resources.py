@@ -46,6 +46,7 @@ _TITLES: Final = {
     "bundle": "The whole release",
     "decisions": "Decisions on the test set",
     "deployment": "Deployment statement",
+    "nonconformity": "Nonconformity record",
 }
 
 

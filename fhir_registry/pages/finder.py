@@ -18,7 +18,7 @@ from fhir_registry.store.base import Store
 
 PAGE: Final = 20
 FIELDS: Final = ("q", "purpose", "input", "status", "manufacturer", "identifier")
-STATUSES: Final = ("active", "retired")
+STATUSES: Final = ("active", "unknown", "retired")
 LONGEST: Final = 300
 _BETWEEN: Final = re.compile(r"(?<=[0-9?])(?: ?[x×*] ?|, )(?=[0-9?])")
 _DIGEST: Final = re.compile(r"(?:sha-?256[:=]|sha3[-_]?512[:=])?([0-9a-f]{64}|[0-9a-f]{128})")

@@ -19,12 +19,21 @@ MOST_READ = 32 << 20
 """Documents larger than this are offered for download and not read for the page."""
 MOST_LISTED = 200
 _READ = ("release", "proof", "policy")
-_OWN_PROPERTIES = ("inputProfile", "outputProfile", "outputConfidence", "arithmetic", "equivalence", "withdrawn")
+_OWN_PROPERTIES = (
+    "inputProfile",
+    "outputProfile",
+    "outputConfidence",
+    "arithmetic",
+    "equivalence",
+    "withdrawn",
+    "nonconformity",
+)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a list shows of a model version. ``status``: ``active``, ``retired``, or what else is written there."""
+    """What a list shows of a model version. ``status``: ``active``, ``unknown``, ``retired``, or what else is written
+    there; ``findings``: of failed recertifications that are not resolved."""
 
     id: str
     version: int
@@ -37,6 +46,7 @@ class Summary:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     withdrawn: str
+    findings: tuple[str, ...] = ()
 
     @property
     def withdrawn_date(self) -> str:
@@ -202,6 +212,7 @@ def summary_of(stored: Stored, found: dict[str, Any]) -> Summary:
         inputs=tuple(properties(found, "inputProfile")),
         outputs=tuple(properties(found, "outputProfile")),
         withdrawn=next(iter(properties(found, "withdrawn")), ""),
+        findings=tuple(properties(found, "nonconformity")),
     )
 
 

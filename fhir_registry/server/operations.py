@@ -28,6 +28,11 @@ _NO_TRUST: Final = (
     "`cuvil registry serve --trust-root`, or makes keys with `cuvil keys init`"
 )
 
+_NOT_ACTIVE: Final = {
+    "retired": "this model version was withdrawn",
+    "unknown": "a recertification of this model version failed; whether its certification holds is open",
+}
+
 
 def model_resource(store: Store, request: Request, identifier: str) -> Response:
     """``$model-resource``: what a reader who knows no FHIR wants of a model version, in one flat object."""
@@ -70,12 +75,13 @@ def verify(store: Store, identifier: str, trust_root: Path | None) -> Response:
         for report in reports.values()
         for item in report.checks
     ]
-    retired = status_of(found) != "active"
+    status = status_of(found)
+    said = "" if status == "active" else _NOT_ACTIVE.get(status, "this model version is not active")
     fine, several = all(report.ok for report in reports.values()), len(reports) > 1
     holds = f"all {len(issues)} checks of the {f'{len(reports)} releases' if several else 'release'} hold"
     verdict = holds if fine else f"{'a' if several else 'the'} release does not verify"
     head = Issue(INFORMATION if fine else ERROR, "informational" if fine else "processing", "", verdict)
-    warning = [Issue(WARNING, "business-rule", "", "this model version was withdrawn")] if retired else []
+    warning = [Issue(WARNING, "business-rule", "", said)] if said else []
     return outcome_response(200, [head, *warning, *issues])
 
 

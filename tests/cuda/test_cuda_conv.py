@@ -124,24 +124,30 @@ TILES = [
     Tile(8, 2, 4, 1, 1, 5),
     Tile(8, 1, 8, 1, 1, 8),
     Tile(4, 1, 8, 1, 2, 4, split=2),
-    Tile(8, 1, 4, 2, 1, 7, split=2),
+    Tile(8, 1, 4, 2, 1, 7, split=3),
 ]
 
 
-def force(monkeypatch: pytest.MonkeyPatch, family: Any, tiles: Any, tile: Any) -> None:
-    """The family uses ``tile`` wherever it fits."""
+def force(monkeypatch: pytest.MonkeyPatch, family: Any, tiles: Any, tile: Any) -> list[Any]:
+    """The family uses ``tile`` wherever it fits; the shapes where it did."""
+    used: list[Any] = []
 
     def forced(shape, gpu):
-        return tile if tile.fits(shape, gpu) else choose(shape, gpu)
+        if not tile.fits(shape, gpu):
+            return choose(shape, gpu)
+        used.append(shape)
+        return tile
 
     choose = tiles.choose_tile
     monkeypatch.setattr(family, "choose_tile", forced)
+    return used
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_tile_and_split_change_no_bit(tile, monkeypatch):
-    force(monkeypatch, conv_family, conv_tiles, tile)
+    used = force(monkeypatch, conv_family, conv_tiles, tile)
     check_model(CASES["two nodes"], numerics=DIRECT, seeds=(1,))
+    assert any(shape.kernel == (1, 3, 3) for shape in used)
 
 
 def in_form(model: bytes, leaf: int) -> list[str]:
@@ -181,7 +187,7 @@ def test_winograd_bits(case):
 @pytest.mark.parametrize(
     ("case", "tile"),
     [
-        ("plane, two nodes", winograd_tiles.Tile(1, 4, 2, 8, 1, 4)),
+        ("plane, two nodes", winograd_tiles.Tile(1, 4, 3, 8, 1, 4, buffers=2)),
         ("plane, two nodes", winograd_tiles.Tile(2, 2, 1, 4, 1, 2)),
         ("plane, odd ends, residual", winograd_tiles.Tile(4, 1, 1, 8, 2, 2)),
         ("plane, odd ends, residual", winograd_tiles.Tile(1, 2, 1, 8, 1, 1)),
@@ -190,8 +196,9 @@ def test_winograd_bits(case):
     ids=str,
 )
 def test_winograd_tile_and_split_change_no_bit(case, tile, monkeypatch):
-    force(monkeypatch, winograd_family, winograd_tiles, tile)
+    used = force(monkeypatch, winograd_family, winograd_tiles, tile)
     in_form(*WINOGRADS[case])
+    assert used
 
 
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -129,6 +129,50 @@ def test_plain_movement(a, b_, c):
     b.check({"transpose", "concat"})
 
 
+@SOME
+@given(channels=st.integers(1, 9), outputs=st.integers(1, 35), size=st.integers(3, 9))
+def test_integers(channels, outputs, size):
+    b = Builder(channels)
+    scale, zero = b.constant(values=0.03), b.constant(values=3, dtype=np.int8)
+    x = b.op("QuantizeLinear", b.input(2, channels, size, size + 1), scale, zero)
+
+    def weights(*shape: int) -> str:
+        values = np.random.default_rng(outputs).integers(-128, 128, shape)
+        return b.constant(values=values, dtype=np.int8)
+
+    for more in ({"pads": [1, 0, 2, 1]}, {"strides": [2, 1], "dilations": [1, 2]}):
+        conv = b.op("ConvInteger", x, weights(outputs, channels, 3, 2), zero, **more)
+        b.output(b.op("Mul", b.op("Cast", conv, to=1), b.constant(outputs, 1, 1)))
+    left = b.op("QuantizeLinear", b.input(3, size, channels), scale, zero)
+    b.output(b.op("Cast", b.op("MatMulInteger", left, weights(channels, outputs), zero), to=1))
+    b.check({"conv_integer", "matmul_integer"})
+
+
+@pytest.mark.parametrize("plane", [(10, 30), (70, 75)])
+def test_global_pools_of_blocked_values(plane):
+    b = Builder(plane[0])
+    first = b.op("Conv", b.input(1, 8, *plane), b.constant(20, 8, 1, 1))
+    second = b.op("Conv", first, b.constant(20, 20, 1, 1))
+    b.output(b.op("GlobalAveragePool", first))
+    b.output(b.op("GlobalMaxPool", second))
+    b.check({"global_average_pool", "global_max_pool"})
+
+
+@pytest.mark.parametrize("plane", [(5, 7), (16, 16), (41, 50), (264, 257)])
+def test_planes(plane):
+    b = Builder(plane[0])
+    x = b.input(2, 6 if plane[0] < 200 else 2, *plane)
+    channels = 6 if plane[0] < 200 else 2
+    b.output(b.op("InstanceNormalization", x, b.constant(channels), b.constant(channels), epsilon=1e-3))
+    expected = {"instance_normalization"}
+    if plane[0] > 7:
+        b.output(b.op("GlobalAveragePool", x))
+        b.output(b.op("GlobalMaxPool", x))
+        b.output(b.op("ReduceMean", x, axes=[2, 3], keepdims=0))
+        expected |= {"global_average_pool", "global_max_pool", "reduce_mean"}
+    b.check(expected)
+
+
 @pytest.mark.parametrize(("channels", "outputs", "kernel", "more"), [
     (3, 40, (16, 16), {"strides": [16, 16]}),
     (2, 20, (9, 10), {"strides": [4, 3], "pads": [2, 1, 0, 4]}),

@@ -27,8 +27,12 @@ from fhir_registry.json_text import read_json
 from fhir_registry.mapping import names
 from fhir_registry.mapping.facts import read_facts
 from fhir_registry.mapping.reading import properties, status_of
+from fhir_registry.pages.model_view import summary_of
+from fhir_registry.pages.site import Pages
 from fhir_registry.pipeline import register
 from fhir_registry.search.query import read_query
+from fhir_registry.server.http import Request
+from fhir_registry.server.operations import verify
 from fhir_registry.store.sqlite import SqliteStore
 from fhir_registry.validation.walk import validate
 
@@ -91,6 +95,14 @@ def test_doubt_and_its_end(home: Home, released: Released, capsys: pytest.Captur
     assert base64.b64decode(body["data"]) == (home.root / "nonconformities" / f"{identifier}.json").read_bytes()
     for item in (*models(home), reference):
         assert [i for i in validate(item) if i.severity == "error"] == []
+    view = summary_of(store.read("DeviceDefinition", model["id"]), model)  # type: ignore[arg-type]
+    page = Pages(store, None)
+    assert view.status == "unknown" and view.findings == (f"{identifier}: {finding}",)
+    for path in (f"models/{model['id']}", f"models/{model['id']}/history", f"models/{model['id']}/verify", ""):
+        _, shown = page.answer(Request("GET", path, "lang=en", {}, b"", "http://127.0.0.1/fhir"))
+        assert b"In doubt" in shown.body, path
+    outcome = json.loads(verify(store, model["id"], None).body)
+    assert "recertification of this model version failed" in outcome["issue"][1]["details"]["text"]
     with pytest.raises(UsageError, match="failed its recertification"):
         register(store, read_facts(released.folder))
     passed = report(Recertified(PARTITION, PASSED, "as recorded", digest))

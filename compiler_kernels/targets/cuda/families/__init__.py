@@ -11,8 +11,10 @@ from collections.abc import Callable
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.cuda.families.conv import conv
 from compiler_kernels.targets.cuda.families.depthwise import depthwise
+from compiler_kernels.targets.cuda.families.integer import integer
 from compiler_kernels.targets.cuda.families.movement import join, moves, packing, relayout, strided
 from compiler_kernels.targets.cuda.families.patches import patches
+from compiler_kernels.targets.cuda.families.planes import normalization, plane
 from compiler_kernels.targets.cuda.families.pointwise import pointwise
 from compiler_kernels.targets.cuda.families.pool import global_pool, pool
 from compiler_kernels.targets.cuda.families.product import product
@@ -30,6 +32,7 @@ FAMILIES: tuple[Family, ...] = (
     patches,
     *(product, softmax, layer_normalization, reduction, recurrent),
     *(pool, global_pool, pointwise, resize),
+    *(normalization, plane, integer),
     *(relayout, packing, join, moves, strided),
 )
 

@@ -15,7 +15,8 @@ from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access, three
 
-MOST_LEAVES: Final = 64
+SLOTS: Final = 64
+"""Leaves that a block makes at once."""
 
 
 def pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
@@ -84,37 +85,42 @@ def global_pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     depth, height, width = three(x_type.dims[2:], 1)
     count, mean = depth * height * width, op.kind != "global_max_pool"
     leaves = -(-count // SUM_LEAF)
-    if leaves > MOST_LEAVES:
+    slots = min(leaves, SLOTS)
+    if 4 * BLOCK * leaves > gpu.shared_bytes:
         return None
     x, channels, blocks = full_access("p0", x_type), x_type.dims[1], x_type.physical.blocks
-    threads = BLOCK * leaves
+    threads = BLOCK * slots
     with kernel_text(function, name) as code:
         code.add("float *shared = (float *)cuvil_shared;")
         split(code, "block", [x_type.dims[0], blocks], ["n", "cb"])
         code.add(
-            f"const int lane = threadIdx.x % {BLOCK}, leaf = threadIdx.x / {BLOCK};",
+            f"const int lane = threadIdx.x % {BLOCK}, slot = threadIdx.x / {BLOCK};",
             "cuvil_grid_wait();",
         )
         code.add(f"const float *from = {x.at('n', 'cb', ['0', '0', '0'])} + lane;")
-        code.add(f"float best = {'0.0f' if mean else '-__builtin_inff()'};")
+        start = "0.0f" if mean else "-__builtin_inff()"
         bound = str(count) if leaves == 1 else f"(leaf == {leaves - 1} ? {count} : (leaf + 1) * {SUM_LEAF})"
-        if leaves == 1:
-            code.add("#pragma unroll")
-        else:
-            code.add("#pragma unroll 16")
-        with code.block(f"for (int k = leaf * {SUM_LEAF}; k < {bound}; k++)"):
-            split(code, "k", [depth, height, width], ["d", "h", "w"])
-            value = f"from[{linear(list(zip('dhw', x.spatial, strict=True)))}]"
-            code.add(f"best = {ONE.add('best', value) if mean else ONE('max') + f'(best, {value})'};")
+        code.add("float best;")
+        with code.block(f"for (int leaf = slot; leaf < {leaves}; leaf += {slots})"):
+            code.add(f"best = {start};", "#pragma unroll" if leaves == 1 else "#pragma unroll 16")
+            with code.block(f"for (int k = leaf * {SUM_LEAF}; k < {bound}; k++)"):
+                split(code, "k", [depth, height, width], ["d", "h", "w"])
+                value = f"from[{linear(list(zip('dhw', x.spatial, strict=True)))}]"
+                code.add(f"best = {ONE.add('best', value) if mean else ONE('max') + f'(best, {value})'};")
+            code.add(*([f"shared[leaf * {BLOCK} + lane] = best;"] if leaves > 1 else []))
         if leaves > 1:
-            code.add(f"shared[leaf * {BLOCK} + lane] = best;", "__syncthreads();", "if (leaf > 0) return;")
-            values = [f"shared[{leaf * BLOCK} + lane]" for leaf in range(leaves)]
-            if mean:
-                sum_tree(code, values, "total")
-            else:
-                code.add("float total = best;", *(f"total = {ONE('max')}(total, {v});" for v in values[1:]))
-        else:
+            code.add("__syncthreads();", "if (slot > 0) return;")
+        if leaves == 1:
             code.add("const float total = best;")
+        elif leaves <= SLOTS and mean:
+            sum_tree(code, [f"shared[{leaf * BLOCK} + lane]" for leaf in range(leaves)], "total")
+        elif mean:
+            code.add("ca1_tree tree;", "ca1_tree_init(&tree);")
+            code.add(f"for (int i = 0; i < {leaves}; i++) ca1_tree_push(&tree, shared[i * {BLOCK} + lane]);")
+            code.add("const float total = ca1_tree_sum(&tree);")
+        else:
+            pick = f"total = {ONE('max')}(total, shared[i * {BLOCK} + lane]);"
+            code.add("float total = shared[lane];", f"for (int i = 1; i < {leaves}; i++) {pick}")
         result = f"{ONE('div')}(total, {c_float(count)})" if mean else "total"
         tail = channels % BLOCK
         inside = f"cb < {blocks - 1} || lane < {tail}" if tail else ""
@@ -124,4 +130,4 @@ def global_pool(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         else:
             code.add(f"{f'if ({inside}) ' if inside else ''}y[n * {channels} + cb * {BLOCK} + lane] = {result};")
     grid = x_type.dims[0] * blocks
-    return launched(function, name, code, grid, threads, 4 * threads if leaves > 1 else 0)
+    return launched(function, name, code, grid, threads, 4 * BLOCK * leaves if leaves > 1 else 0)

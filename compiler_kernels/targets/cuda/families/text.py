@@ -10,7 +10,7 @@ from typing import Final
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.text import format_op
 from compiler_kernels.passes.fuse import ELEMENTWISE_TYPED
-from compiler_kernels.targets.c.writer import Code, linear
+from compiler_kernels.targets.c.writer import Code, c_type, linear
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.isa import SCALAR
 from compiler_kernels.targets.vector.vec import Vec
@@ -48,9 +48,14 @@ def kernel_text(function: Graph, name: str) -> Iterator[Code]:
     code = Code()
     for op in function.ops:
         code.add(*(f"/* {line.strip().replace('*/', '* /')} */" for line in format_op(op)))
-    params = "".join(f"const float *{v.id}, " for v in function.inputs)
-    with code.block(f"CUVIL_FN void {name}_block(const int block, {params}float *y)"):
+    with code.block(f"CUVIL_FN void {name}_block(const int block, {_parameters(function)})"):
         yield code
+
+
+def _parameters(function: Graph) -> str:
+    """``const float *p0, ..., float *y``."""
+    found = [f"const {c_type(v.type)} *{v.id}" for v in function.inputs]
+    return ", ".join([*found, f"{c_type(function.ops[-1].out)} *y"])
 
 
 def launched(
@@ -59,11 +64,10 @@ def launched(
 ) -> CudaKernel:  # fmt: skip
     """The kernel whose work is ``code``, made by :func:`kernel_text`; ``head`` stands before it at file scope."""
     text = "\n".join([*head, *code.lines]) + "\n"
-    params = "".join(f"const float *{v.id}, " for v in function.inputs)
     arguments = "".join(f"{v.id}, " for v in function.inputs)
     return CudaKernel(
         name,
-        f'{text}extern "C" __global__ void __launch_bounds__({threads}) {name}({params}float *y)\n{{\n'
+        f'{text}extern "C" __global__ void __launch_bounds__({threads}) {name}({_parameters(function)})\n{{\n'
         f"    {name}_block((int)blockIdx.x, {arguments}y);\n}}\n",
         (blocks, 1, 1),
         threads,

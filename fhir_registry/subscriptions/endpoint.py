@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -19,7 +20,10 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from evidence.verifier.errors import UsageError
+
 LONGEST_ANSWER: Final = 4096
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+\]?)(?::[0-9]{1,5})?")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _TRANSLATED: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 
@@ -30,9 +34,20 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True)
 class Endpoints:
-    """``allowed``: HOST or HOST:PORT each, which may be private and without TLS."""
+    """``allowed``: HOST or HOST:PORT each, in any case, which may be private and without TLS.
+
+    ``UsageError`` for anything else, which would allow nothing.
+    """
 
     allowed: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for text in self.allowed:
+            if _HOST.fullmatch(text) is None:
+                raise UsageError(
+                    f"--allow-endpoint {text!r} is no host; give HOST or HOST:PORT, such as pacs.example.org:8443"
+                )
+        object.__setattr__(self, "allowed", frozenset(text.lower() for text in self.allowed))
 
     def check(self, text: str) -> SplitResult:
         """The parts of an address that may be subscribed with; ``EndpointError`` says why not."""
@@ -94,11 +109,13 @@ class Endpoints:
         seconds: float,
     ) -> None:
         held = socket.socket(*kind)
-        # The time limit of a socket is for each step; a receiver that sends a byte now and then meets this one.
-        watch = threading.Timer(seconds, _end, (held,))
+        # The time limit of a socket is for each step; a receiver that sends a byte now and then meets this one. It
+        # has a descriptor of its own: TLS takes the first one away from ``held``.
+        same = held.dup()
+        watch = threading.Timer(seconds, _end, (same,))
         watch.daemon = True
+        watch.start()
         try:
-            watch.start()
             held.settimeout(seconds)
             held.connect(address)
             if parts.scheme == "https":
@@ -114,6 +131,8 @@ class Endpoints:
                 raise EndpointError(f"the endpoint answered {answer.status}{moved}")
         finally:
             watch.cancel()
+            watch.join()  # it must not meet a descriptor that is somebody else's by then
+            same.close()
             held.close()
 
 

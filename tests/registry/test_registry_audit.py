@@ -36,6 +36,31 @@ def test_each_access_is_an_event_before_it_is_answered(registry: Client) -> None
     assert registry.outbox.verify()[0] == 5
 
 
+def test_an_event_says_what_was_asked(registry: Client) -> None:
+    """An operation or a search by POST creates nothing, and the parameters in a body are no less a search."""
+    made = registry.created({k: v for k, v in DEVICE.items() if k != "id"})
+    place = f"DeviceDefinition/{made['id']}"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    registry.raw("POST", f"{registry.base}/DeviceDefinition/_search", b"identifier=cxr-1.0", form)
+    for path in (f"{place}/$validate", f"{place}/_history", f"{place}/_history/1", "_history", "metadata"):
+        registry.call("GET", path)
+    registry.call("POST", "", {"resourceType": "Bundle", "type": "batch", "entry": []})
+    events = [json.loads(entry.body) for entry in registry.outbox.entries()]
+    assert [(e["code"]["coding"][0]["code"], e["action"]) for e in events] == [
+        ("create", "C"),
+        ("search-type", "E"),
+        ("operation", "E"),
+        ("history-instance", "R"),
+        ("vread", "R"),
+        ("history-system", "R"),
+        ("capabilities", "R"),
+        ("batch", "E"),
+    ]
+    for event in events:
+        assert [i for i in validate(event) if i.severity == "error"] == []
+    assert base64.b64decode(events[1]["entity"][0]["query"]) == b"DeviceDefinition/_search?identifier=cxr-1.0"
+
+
 def filled(path: Path) -> Outbox:
     outbox = Outbox(path)
     for number in range(20):

@@ -11,6 +11,7 @@ import pytest
 from registry_client import Client
 from test_registry_validation import DEVICE
 
+from cuvil_assets.cli import main
 from fhir_registry.audit.outbox import ChainError, Outbox
 from fhir_registry.validation.walk import validate
 
@@ -85,6 +86,23 @@ def test_what_is_done_to_the_outbox_is_seen(tmp_path: Path, change: str, said: s
     with pytest.raises(ChainError, match=said):
         outbox.verify()
     outbox.close()
+
+
+@pytest.mark.parametrize("name", ["audit", "tokens"])
+def test_a_file_that_is_no_database_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"{name}.sqlite").write_text("this is no database, whoever put it here\n" * 100)
+    assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{name}.sqlite" in said and "is no database" in said and "internal error" not in said
+
+
+def test_a_damaged_trail_is_said_to_be_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(tmp_path / "audit.sqlite").close()
+    with (tmp_path / "audit.sqlite").open("rb+") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+    assert main(["registry", "audit", "--data", str(tmp_path)]) == 2
+    assert "its file is damaged" in capsys.readouterr().err
 
 
 def test_two_processes_share_one_chain(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -104,6 +105,29 @@ def test_the_emulated_engine_gives_the_cpu_engine_s_bits_and_says_what_it_is(tin
     assert np.load(tmp_path / "out" / "prob.npy").tobytes() == wanted.tobytes()
     bench = json.loads(_run(*emulated, folder / "engine.bin", "--bench", "3", "--json").stdout)
     assert bench["gpu"].startswith("no GPU") and bench["isa"] == "sm_90" and "gpu_us" in bench
+
+
+ERASED_BETWEEN = """
+import sys
+import numpy as np
+from compiler_kernels.engine import load_engine
+engine, x = load_engine(sys.argv[1]), {"image": np.load(sys.argv[2])}
+first = engine.run(x)
+engine.erase()
+engine.set_inputs(x)
+engine.infer()
+again = engine.get_outputs()
+assert all(first[n].tobytes() == again[n].tobytes() for n in first), (first, again)
+"""
+
+
+@no_gpu
+def test_an_inference_right_after_erasure_is_not_erased(tiny, tmp_path):
+    """The emulated driver fills memory as late as allowed: an erasure nobody waits for would wipe what comes after."""
+    folder, emulated = tiny
+    library = compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so")
+    done = _run(*emulated, sys.executable, "-c", ERASED_BETWEEN, library, folder / "x.npy")
+    assert done.returncode == 0, done.stderr
 
 
 @no_gpu

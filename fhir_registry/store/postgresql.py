@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database (14 or later), which several server processes may share."""
+"""The store in a PostgreSQL database, which several server processes may share."""
 
 from __future__ import annotations
 

@@ -6,7 +6,10 @@ import json
 from importlib import import_module
 
 import pytest
+from emulation import lowered
+from test_cuda_conv import DIRECT, conv_model
 
+from benchmarks import gpu_tiles
 from benchmarks.gpu_tiles import table
 from compiler_kernels.targets.cuda.families import conv_tiles, winograd_tiles
 from compiler_kernels.targets.cuda.families.tiles_table import table_file, tabled
@@ -47,3 +50,23 @@ def test_reader_takes_the_fastest():
 def test_reader_refuses_a_difference():
     with pytest.raises(ValueError, match=r"direct 1, tile .* 7 values differ"):
         table(["RESULT\tdirect 1\t[1, 2]\t3.5\t7"])
+
+
+def test_sweep_of_a_small_network(tmp_path, monkeypatch):
+    module, _ = lowered(conv_model(1, 32, 32, (9, 11), (3, 3), first=True), numerics=DIRECT)
+    monkeypatch.setattr(gpu_tiles, "lowered", lambda net: module)
+    count = gpu_tiles.write(tmp_path, ["small"], 3)
+    units = "".join(p.read_text() for p in tmp_path.glob("unit*.cu"))
+    assert 4 <= count <= 6 and units.count('extern "C" __global__') == count  # tiles of the 3x3 and of the 1x1
+    assert '"direct 1 4 1 3 3 1 1 1 1 1 1 1 9 11 2 0 1 0"' in (tmp_path / "table.cu").read_text()
+    assert "void ref1(" in (tmp_path / "reference.c").read_text() and (tmp_path / "run.sh").is_file()
+
+
+def test_sweep_refuses_an_unknown_network(tmp_path, capsys):
+    assert gpu_tiles.main(["write", str(tmp_path), "nonsense"]) == 2
+    assert "there is no network 'nonsense'" in capsys.readouterr().err
+
+
+def test_table_of_a_file_that_is_not_there(tmp_path, capsys):
+    assert gpu_tiles.main(["table", str(tmp_path / "none.txt")]) == 2
+    assert "none.txt" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
@@ -15,7 +16,8 @@ from compiler_kernels.targets.vector.access import Access, Chain, full_access, o
 from compiler_kernels.targets.vector.closing import is_expensive
 from compiler_kernels.targets.vector.vec import Vec
 
-LANES = "xyzw"
+LANES: Final = "xyzw"
+MOST_ELEMENTS: Final = 2**31 - 1
 
 
 class Ending:
@@ -108,6 +110,11 @@ class Ending:
             else:
                 code.add("(void)y, (void)block;")
         return code.lines
+
+
+def indexable(function: Graph) -> bool:
+    """Whether 32 bits hold every element's place in memory, halo and padded channels included."""
+    return all(t.physical.elements <= MOST_ELEMENTS for t in function.types().values())
 
 
 def constants(values: Mapping[str, int | bool]) -> str:

@@ -23,6 +23,7 @@ from compiler_kernels.targets.cuda.families.blocked import (
     comments,
     constants,
     indented,
+    indexable,
 )
 from compiler_kernels.targets.cuda.families.conv_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
@@ -68,6 +69,8 @@ def conv(function: Graph, gpu: Gpu, name: str, choose: Chooser | None = None) ->
     x, w = types[op.operands[0]], types[op.operands[1]]
     channels = w.dims[0] if op.kind == "conv_transpose" else w.dims[1]
     if channels < FEW_CHANNELS or not x.layout.startswith("c16"):
+        return None
+    if not indexable(function):
         return None
     shown, windows = function, windows_of(op, x, w)
     if windows is None:

@@ -7,7 +7,14 @@ from typing import Final
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
-from compiler_kernels.targets.cuda.families.blocked import Ending, block_kernel, comments, constants, indented
+from compiler_kernels.targets.cuda.families.blocked import (
+    Ending,
+    block_kernel,
+    comments,
+    constants,
+    indented,
+    indexable,
+)
 from compiler_kernels.targets.cuda.families.conv import windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import pieces
 from compiler_kernels.targets.cuda.gpu import Gpu
@@ -22,6 +29,8 @@ def depthwise(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """The kernel of a convolution with one channel per group; ``None`` for any other statement."""
     op, types = root_of(function), function.types()
     if op.kind != "conv" or not types[op.operands[1]].layout.startswith("packed dw16 "):
+        return None
+    if not indexable(function):
         return None
     windows = windows_of(op, types[op.operands[0]], types[op.operands[1]])
     if not windows:

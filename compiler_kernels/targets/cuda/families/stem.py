@@ -11,7 +11,14 @@ from compiler_kernels.arithmetic.order import FEW_CHANNELS, LEAF_TAPS
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
-from compiler_kernels.targets.cuda.families.blocked import Ending, block_kernel, comments, constants, indented
+from compiler_kernels.targets.cuda.families.blocked import (
+    Ending,
+    block_kernel,
+    comments,
+    constants,
+    indented,
+    indexable,
+)
 from compiler_kernels.targets.cuda.families.conv import Window, windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import Tile, pieces
 from compiler_kernels.targets.cuda.families.tiles_table import tabled
@@ -49,6 +56,8 @@ def stem(
         return None
     x_type, w = types[op.operands[0]], types[op.operands[1]]
     if w.dims[1] >= FEW_CHANNELS or op.int_("group") != 1 or not 0 < prod(w.dims[2:]) <= LEAF_TAPS:
+        return None
+    if not indexable(function):
         return None
     windows = windows_of(op, x_type, w)
     if not windows:

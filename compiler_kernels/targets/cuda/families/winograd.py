@@ -9,7 +9,14 @@ from compiler_kernels.arithmetic.winograd import WINOGRAD
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
-from compiler_kernels.targets.cuda.families.blocked import Ending, block_kernel, comments, constants, indented
+from compiler_kernels.targets.cuda.families.blocked import (
+    Ending,
+    block_kernel,
+    comments,
+    constants,
+    indented,
+    indexable,
+)
 from compiler_kernels.targets.cuda.families.winograd_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
@@ -28,6 +35,8 @@ def winograd(
     x, w, out = full_access("p0", types["p0"]), types[op.operands[1]], function.ops[-1].out
     groups, units = form.groups(w.dims[2:]), -(-w.dims[1] // 8)
     if groups * 8 > LEAF_TAPS:
+        return None
+    if not indexable(function):
         return None
     size = out.dims[2:]
     rows, columns = (size[0] if form.axes == 2 else 1), size[-1]

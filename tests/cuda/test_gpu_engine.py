@@ -111,6 +111,7 @@ ERASED_BETWEEN = """
 import sys
 import numpy as np
 from compiler_kernels.engine import load_engine
+from compiler_kernels.errors import UsageError
 engine, x = load_engine(sys.argv[1]), {"image": np.load(sys.argv[2])}
 first = engine.run(x)
 engine.erase()
@@ -118,11 +119,17 @@ engine.set_inputs(x)
 engine.infer()
 again = engine.get_outputs()
 assert all(first[n].tobytes() == again[n].tobytes() for n in first), (first, again)
+try:
+    engine.run_step(0)
+except UsageError as error:
+    assert "run together" in str(error)
+else:
+    raise AssertionError("a launch alone")
 """
 
 
 @no_gpu
-def test_an_inference_right_after_erasure_is_not_erased(tiny, tmp_path):
+def test_an_inference_right_after_erasure_is_whole_and_launches_do_not_run_alone(tiny, tmp_path):
     """The emulated driver fills memory as late as allowed: an erasure nobody waits for would wipe what comes after."""
     folder, emulated = tiny
     library = compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so")
@@ -159,6 +166,15 @@ def test_a_build_whose_ptx_breaks_the_gate_fails():
     text = b'extern "C" __global__ void k(float *y) { y[threadIdx.x] = __expf(y[threadIdx.x]); }\n'
     with pytest.raises(CuvilError, match=r"ex2\.approx.*is a"):
         nvcc.compile_cuda({"kernels.cu": text}, SM_90)
+
+
+def test_without_nvcc_or_its_g_plus_plus_a_build_ends_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(nvcc, "SYSTEM_PATH", "/nowhere")
+    with pytest.raises(UnsupportedError, match=r"g\+\+ \(on Debian: apt-get install g\+\+\)$"):
+        nvcc.compile_cuda({}, SM_90)
+    monkeypatch.setattr(nvcc, "find_nvcc", lambda: None)
+    with pytest.raises(UnsupportedError, match=r"not installed: run pip install 'cuvil\[cuda\]'"):
+        nvcc.compile_cuda({}, SM_90)
 
 
 def test_compiler_flags_and_tuning_are_part_of_the_configuration(tmp_path, monkeypatch):

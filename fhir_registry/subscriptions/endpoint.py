@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -19,9 +20,21 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from evidence.verifier.errors import UsageError
+
 LONGEST_ANSWER: Final = 4096
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _TRANSLATED: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+
+
+def read_allowed(listed: Sequence[str]) -> frozenset[str]:
+    """Hosts that an operator names, HOST or HOST:PORT each; ``UsageError`` for anything else."""
+    for text in listed:
+        match = _HOST.fullmatch(text)
+        if match is None or not 0 < int(match[1] or 1) < 65536:
+            raise UsageError(f"--allow-endpoint is HOST or HOST:PORT, such as pacs.local:8443, not {text[:80]!r}")
+    return frozenset(text.lower() for text in listed)
 
 
 class EndpointError(Exception):

@@ -12,9 +12,10 @@ from registry_receiver import Receiver, receiving
 from registry_serving import serving
 from test_registry_rest import device
 
+from cuvil_assets.cli import main
 from fhir_registry.mapping import names
 from fhir_registry.store.sql_store import SqlStore
-from fhir_registry.subscriptions.endpoint import EndpointError, Endpoints
+from fhir_registry.subscriptions.endpoint import EndpointError, Endpoints, read_allowed
 from fhir_registry.subscriptions.notifier import Notifier, Pace
 from fhir_registry.subscriptions.topics import CHANGED, NEW, WITHDRAWN, topics
 from fhir_registry.validation.walk import validate
@@ -242,6 +243,18 @@ def test_a_client_cannot_call_itself_active(registry: Client, receiver: Receiver
     made = registry.created(subscription(receiver, NEW, status="active"))
     assert made["status"] == "requested"
     receiver.until(lambda: registry.call("GET", f"Subscription/{made['id']}")[2]["status"] == "error")
+
+
+def test_hosts_that_an_operator_names(capsys: pytest.CaptureFixture[str]) -> None:
+    allowed = Endpoints(read_allowed(["PACS.local", "10.0.0.8:8443", "[fd00::8]:80"]))
+    for address in ("http://pacs.local/x", "https://PACS.local:8443/", "https://10.0.0.8:8443/", "http://[fd00::8]/"):
+        allowed.check(address)
+    for address in ("https://10.0.0.8/", "http://[fd00::8]:81/", "https://10.0.0.9/", "http://pacs.local.example.org/"):
+        with pytest.raises(EndpointError):
+            allowed.check(address)
+    for text in ("http://pacs.local", "pacs.local:0", "pacs.local:70000", "a b", "", "pacs.local/x", "fd00::8"):
+        assert main(["registry", "serve", "--port", "0", "--allow-endpoint", text]) == 2
+        assert "HOST or HOST:PORT" in capsys.readouterr().err
 
 
 def test_a_name_is_checked_where_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:

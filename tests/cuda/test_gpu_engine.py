@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,15 @@ def test_launches_that_share_a_kernel_are_one_step():
     rows = table.count("{0, ")
     assert "joined" in table and rows < files["kernels.cu"].count(b"__global__") + 2
     assert f"1, cuvil_variants, {rows}, 0," in text and f"cuvil_launches, {rows}, cuvil_offsets" in text
+
+
+@pytest.mark.parametrize(("target", "early"), [("cuda-sm_90", True), ("cuda-sm_80", False)])
+def test_only_code_that_can_wait_for_the_launch_before_starts_early(target, early):
+    """cuvil_grid_wait() is nothing in code for sm_80, which a later chip runs too."""
+    text = generate_frozen(freeze_model(_branches()), resolve_target(target))["engine.c"].decode()
+    table = text.partition("cuvil_launches[] = {")[2].partition("};\n")[0]
+    marks = re.findall(r"\}, \d+, \d+, \d+, ([01]), \d+, \d+\},", table)
+    assert len(marks) == table.count('{"cuvil_') > 0 and ("1" in marks) == early
 
 
 def _branches():

@@ -106,7 +106,7 @@ def joined(kernels: Sequence[CudaKernel], name: str) -> CudaKernel:
         threads,
         max(k.shared_bytes for k in kernels),
         independent=all(k.independent for k in kernels),
-        dependent=True,
+        dependent=all(k.dependent for k in kernels),
     )
 
 

@@ -37,6 +37,11 @@ def computes_floats(function: Graph) -> bool:
     )
 
 
+def one_plain_statement(function: Graph) -> bool:
+    """Whether ``function`` is one statement on binary32 values without layouts."""
+    return len(function.ops) == 1 and computes_floats(function) and not any(t.layout for t in function.types().values())
+
+
 @contextmanager
 def constant_operands(names: Iterable[str]) -> Iterator[None]:
     """Say within the ``with`` statement which parameters are constants at every call: kernels read those before they

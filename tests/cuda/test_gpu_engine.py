@@ -22,7 +22,7 @@ from compiler_kernels.engine import load_engine
 from compiler_kernels.errors import CuvilError, UnsupportedError
 from compiler_kernels.policy import load_policy
 from compiler_kernels.stages import backend
-from compiler_kernels.targets.cuda import tuning
+from compiler_kernels.targets.cuda import kernel, tuning
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
 from compiler_kernels.targets.registry import gpus_here, resolve_target
 from compiler_kernels.toolchain import nvcc
@@ -79,6 +79,26 @@ def test_only_code_that_can_wait_for_the_launch_before_starts_early(target, earl
     table = text.partition("cuvil_launches[] = {")[2].partition("};\n")[0]
     marks = re.findall(r"\}, \d+, \d+, \d+, ([01]), \d+, \d+\},", table)
     assert len(marks) == table.count('{"cuvil_') > 0 and ("1" in marks) == early
+
+
+def _joined(inputs):
+    """A concatenation of so many inputs [1, 1]."""
+    names = [f"x{n}" for n in range(inputs)]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1]) for n in names]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, inputs])
+    graph = helper.make_graph([helper.make_node("Concat", names, ["y"], "all", axis=1)], "joined", values, [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
+
+
+def test_more_operands_than_a_kernel_takes_are_refused_at_build_time():
+    generate_frozen(freeze_model(_joined(100)), resolve_target("cuda-sm_90"))
+    with pytest.raises(UnsupportedError, match=r"node all has 600 operands.*build for a CPU target"):
+        generate_frozen(freeze_model(_joined(600)), resolve_target("cuda-sm_90"))
+    limits = f"MOST_ARGUMENTS = {kernel.MOST_ARGUMENTS}"
+    sources = cuda_sources()
+    assert f"MOST_LAUNCHES = {kernel.MOST_LAUNCHES}, {limits}" in sources["cuvil_gpu.c"].decode()
+    assert limits in sources["cuvil_emulated_driver.cpp"].decode()
 
 
 def _branches():

@@ -18,7 +18,7 @@ const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, co
 namespace {
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-enum { MOST_ARGUMENTS = 64 };
+enum { MOST_ARGUMENTS = 512 };
 
 struct Step {
     void *to;

@@ -12,7 +12,7 @@
 
 #include "cuvil_gpu_driver.h"
 
-enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 64 };
+enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 512 };
 
 static struct {
 #define DECLARE(name, arguments) cu_result(*name) arguments;

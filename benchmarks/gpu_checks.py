@@ -18,6 +18,7 @@ from benchmarks.gpu_engines import Runner, Subject, differing, inputs_for, row_i
 from compiler_kernels.compile import generate_frozen
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.targets.cuda.gpu import SM_90
+from compiler_kernels.targets.cuda.ptx_gate import gate
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import engines, nvcc
 from compiler_kernels.toolchain.gcc import GccDriver
@@ -225,6 +226,11 @@ def verdict(report: Mapping[str, Any]) -> dict[str, Any]:
         "p99_over_p50": {n: r["cuvil"]["gpu_us"]["p99_over_p50"] for n, r in nets.items() if "cuvil" in r},
         "failures": len(report["failures"]),
     }
+
+
+def gate_allows(instruction: str) -> bool:
+    """Whether the gate on PTX lets an instruction of this name pass."""
+    return not gate(f"{instruction} %x;").violations
 
 
 def sign(path: Path, home: Path) -> None:

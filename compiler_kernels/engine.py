@@ -387,7 +387,12 @@ class Engine:
         self._library.cuvil_erase()
 
     def run_step(self, number: int) -> None:
-        """Step ``number`` of an inference alone, on what the steps before it left in memory; for measurements."""
+        """Step ``number`` of an inference alone, on what the steps before it left in memory; for measurements.
+
+        ``UsageError`` for a GPU engine, whose launches are one graph.
+        """
+        if self._raw.device:
+            raise UsageError(f"{self.path}: the launches of a GPU engine run together; measure it with --bench")
         self._step_calls[number](0, self.steps[number].items, self._raw.scratch)
 
     def get_outputs(self) -> dict[str, Array]:

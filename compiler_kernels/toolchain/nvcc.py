@@ -35,6 +35,7 @@ FLAGS: Final = (
 )
 # nvcc puts digests of the folder's path into the names of static functions (-frandom-seed does not change them).
 _INTERNAL: Final = re.compile(rb"_INTERNAL_[0-9a-f]{8}_(\d+_kernels_cu)_[0-9a-f]{8}")
+SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 REMEDY: Final = f"run pip install 'cuvil[cuda]', which has nvcc {VERSION}, or put it on PATH"
 
 
@@ -91,9 +92,15 @@ def compile_cuda(
     """Compile ``name`` of ``sources`` (with the headers it includes) for ``gpu``: images by file name, and the report.
 
     ``kernels.cubin`` is code for the chip; chips before sm_90 also get ``kernels.ptx``, which drivers of later chips
-    compile. Raises ``CuvilError`` when the compiler refuses the text or the gate the PTX (both defects of Cuvil).
+    compile. Raises ``CuvilError`` when the compiler refuses the text or the gate the PTX (both defects of Cuvil), and
+    ``UnsupportedError`` without nvcc or the g++ that it calls.
     """
     nvcc = require_nvcc()
+    if shutil.which("g++", path=SYSTEM_PATH) is None:
+        raise UnsupportedError(
+            "engines for NVIDIA GPUs are compiled by nvcc, which reads headers with g++, and there is none in "
+            f"{SYSTEM_PATH}: install g++ (on Debian: apt-get install g++)"
+        )
     arch = gpu.name.removeprefix("sm_")
     with tempfile.TemporaryDirectory(prefix="cuvil-nvcc-") as root:
         folder = Path(root) / "src"
@@ -106,7 +113,7 @@ def compile_cuda(
             [str(nvcc), f"-arch={gpu.name}", "-O3", "-cubin", "kernels.ptx", "-o", "kernels.cubin"],
         ]
         environment = {
-            "PATH": f"{nvcc.parent}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{nvcc.parent}:{SYSTEM_PATH}",
             "HOME": root,
             "TMPDIR": root,
             "LC_ALL": "C",

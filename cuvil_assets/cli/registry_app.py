@@ -89,6 +89,7 @@ def serve(
     from cuvil_assets.cli import registry as command
     from fhir_registry.server.serve import Serving
     from fhir_registry.server.tls import TlsFiles
+    from fhir_registry.subscriptions.endpoint import read_allowed
 
     if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
         raise UsageError("--tls-cert and --tls-key belong together, and --client-ca needs them; give all of them")
@@ -101,7 +102,7 @@ def serve(
         write_rate,
         at_once,
         tls,
-        endpoints=frozenset(allow_endpoint or ()),
+        endpoints=read_allowed(allow_endpoint or ()),
     )
     command.serve(host, port, Place(data, database), serving)
 

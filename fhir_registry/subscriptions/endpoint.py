@@ -23,9 +23,18 @@ from urllib.parse import SplitResult, urlsplit
 from evidence.verifier.errors import UsageError
 
 LONGEST_ANSWER: Final = 4096
-_HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+\]?)(?::[0-9]{1,5})?")
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _TRANSLATED: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+
+
+def read_allowed(listed: Sequence[str]) -> frozenset[str]:
+    """Hosts that an operator names, HOST or HOST:PORT each; ``UsageError`` for anything else."""
+    for text in listed:
+        match = _HOST.fullmatch(text)
+        if match is None or not 0 < int(match[1] or 1) < 65536:
+            raise UsageError(f"--allow-endpoint is HOST or HOST:PORT, such as pacs.local:8443, not {text[:80]!r}")
+    return frozenset(text.lower() for text in listed)
 
 
 class EndpointError(Exception):
@@ -34,20 +43,9 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True)
 class Endpoints:
-    """``allowed``: HOST or HOST:PORT each, in any case, which may be private and without TLS.
-
-    ``UsageError`` for anything else, which would allow nothing.
-    """
+    """``allowed``: HOST or HOST:PORT each, which may be private and without TLS."""
 
     allowed: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        for text in self.allowed:
-            if _HOST.fullmatch(text) is None:
-                raise UsageError(
-                    f"--allow-endpoint {text!r} is no host; give HOST or HOST:PORT, such as pacs.example.org:8443"
-                )
-        object.__setattr__(self, "allowed", frozenset(text.lower() for text in self.allowed))
 
     def check(self, text: str) -> SplitResult:
         """The parts of an address that may be subscribed with; ``EndpointError`` says why not."""

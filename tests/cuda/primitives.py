@@ -10,20 +10,10 @@ BLOCKS, THREADS, CLUSTER = 4, 64, 2
 TEXT = """
 extern "C" __global__ void NAME(const float *p0, float *y, unsigned char *workspace, unsigned *tickets)
 {
-    float *own = (float *)cuvil_shared, *sums = own + 64, *bulk = sums + 64;
-    unsigned *last = (unsigned *)(bulk + 64);
-    cuvil_barrier *barrier = (cuvil_barrier *)(last + 2);
+    float *own = (float *)cuvil_shared, *sums = own + 64;
+    unsigned *last = (unsigned *)(sums + 64);
     const unsigned t = threadIdx.x, block = blockIdx.x;
-    if (t == 0) {
-        cuvil_barrier_init(barrier, 1);
-        cuvil_barrier_fence();
-    }
-    __syncthreads();
     cuvil_grid_wait();
-    if (t == 0) {
-        cuvil_barrier_expect(barrier, 256);
-        cuvil_bulk_copy(bulk, p0 + block * 64, 256, barrier);
-    }
     cuvil_copy_async<4>(own + t, p0 + block * 64 + t);
     cuvil_copy_commit();
     cuvil_copy_wait<0>(); /* 2 */
@@ -32,12 +22,14 @@ extern "C" __global__ void NAME(const float *p0, float *y, unsigned char *worksp
     for (int apart = 16; apart >= 1; apart /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, apart));
     if (t % 32 == 0) sums[t / 32] = sum;
     __syncthreads(); /* 4 */
+    cuvil_copy_async<4>(own + t, p0 + block * 64 + 63 - t);
+    cuvil_copy_commit();
     sum = __fadd_rn(sums[0], sums[1]);
-    cuvil_barrier_wait(barrier, 0); /* 5 */
+    cuvil_copy_wait<0>(); /* 5 */
     cuvil_cluster_sync(); /* 6 */
-    const float other = cuvil_cluster_at(bulk, cuvil_cluster_rank() ^ 1u)[0];
+    const float other = cuvil_cluster_at(own, cuvil_cluster_rank() ^ 1u)[63];
     cuvil_cluster_sync();
-    ((float *)workspace)[block * 64 + t] = ca1_fma_v1(2.0f, bulk[t], __fadd_rn(sum, other));
+    ((float *)workspace)[block * 64 + t] = ca1_fma_v1(2.0f, own[63 - t], __fadd_rn(sum, other));
     __syncthreads(); /* 7 */
     if (t == 0) last[0] = cuvil_ticket(tickets) == gridDim.x - 1;
     __syncthreads(); /* 8 */
@@ -51,13 +43,17 @@ LINES = {
     "no wait for the asynchronous copy": ("    cuvil_copy_wait<0>(); /* 2 */\n", ""),
     "no barrier after the asynchronous copy": ("    __syncthreads(); /* 3 */\n", ""),
     "no barrier after the sums": ("    __syncthreads(); /* 4 */\n", ""),
-    "no wait for the bulk copy": ("    cuvil_barrier_wait(barrier, 0); /* 5 */\n", ""),
+    "a copy over what others still read": (
+        "    float sum = own",
+        "    cuvil_copy_async<4>(own + t, p0 + block * 64 + 63 - t);\n    float sum = own",
+    ),
+    "no wait for the second copy": ("    cuvil_copy_wait<0>(); /* 5 */\n", ""),
     "no barrier over the cluster": ("    cuvil_cluster_sync(); /* 6 */\n", ""),
     "ticket taken before all wrote": ("    __syncthreads(); /* 7 */\n", ""),
     "ticket read before it is there": ("    __syncthreads(); /* 8 */\n", ""),
     "ticket not given back": ("        if (t == 0) tickets[0] = 0; /* 9 */\n", ""),
     "one thread waits alone": ("    __syncthreads(); /* 4 */\n", "    if (t == 5) cuvil_cluster_sync();\n"),
-    "one thread never comes": ("    __syncthreads(); /* 4 */\n", "    if (t != 5) cuvil_barrier_wait(barrier, 1);\n"),
+    "one thread never comes": ("    __syncthreads(); /* 4 */\n", "    if (t != 5) __syncthreads();\n"),
 }
 
 

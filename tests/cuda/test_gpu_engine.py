@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from compiler_kernels.engine import load_engine
 from compiler_kernels.errors import CuvilError, UnsupportedError
 from compiler_kernels.policy import load_policy
 from compiler_kernels.stages import backend
-from compiler_kernels.targets.cuda import tuning
+from compiler_kernels.targets.cuda import kernel, tuning
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
 from compiler_kernels.targets.registry import gpus_here, resolve_target
 from compiler_kernels.toolchain import nvcc
@@ -70,6 +72,35 @@ def test_launches_that_share_a_kernel_are_one_step():
     assert f"1, cuvil_variants, {rows}, 0," in text and f"cuvil_launches, {rows}, cuvil_offsets" in text
 
 
+@pytest.mark.parametrize(("target", "early"), [("cuda-sm_90", True), ("cuda-sm_80", False)])
+def test_only_code_that_can_wait_for_the_launch_before_starts_early(target, early):
+    """cuvil_grid_wait() is nothing in code for sm_80, which a later chip runs too."""
+    text = generate_frozen(freeze_model(_branches()), resolve_target(target))["engine.c"].decode()
+    table = text.partition("cuvil_launches[] = {")[2].partition("};\n")[0]
+    marks = re.findall(r"\}, \d+, \d+, \d+, ([01]), \d+, \d+\},", table)
+    assert len(marks) == table.count('{"cuvil_') > 0 and ("1" in marks) == early
+
+
+def _joined(inputs):
+    """A concatenation of so many inputs [1, 1]."""
+    names = [f"x{n}" for n in range(inputs)]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1]) for n in names]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, inputs])
+    graph = helper.make_graph([helper.make_node("Concat", names, ["y"], "all", axis=1)], "joined", values, [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
+
+
+def test_more_operands_than_a_kernel_takes_are_refused_at_build_time():
+    generate_frozen(freeze_model(_joined(100)), resolve_target("cuda-sm_90"))
+    with pytest.raises(UnsupportedError, match=r"node all has 600 operands.*build for a CPU target"):
+        generate_frozen(freeze_model(_joined(600)), resolve_target("cuda-sm_90"))
+    limits = f"MOST_ARGUMENTS = {kernel.MOST_ARGUMENTS}"
+    sources = cuda_sources()
+    assert f"MOST_LAUNCHES = {kernel.MOST_LAUNCHES}, {limits}" in sources["cuvil_gpu.c"].decode()
+    assert limits in sources["cuvil_emulated_driver.cpp"].decode()
+
+
 def _branches():
     """x [1, 40] through two products that do not depend on each other."""
     rng = np.random.default_rng(2)
@@ -106,6 +137,36 @@ def test_the_emulated_engine_gives_the_cpu_engine_s_bits_and_says_what_it_is(tin
     assert bench["gpu"].startswith("no GPU") and bench["isa"] == "sm_90" and "gpu_us" in bench
 
 
+ERASED_BETWEEN = """
+import sys
+import numpy as np
+from compiler_kernels.engine import load_engine
+from compiler_kernels.errors import UsageError
+engine, x = load_engine(sys.argv[1]), {"image": np.load(sys.argv[2])}
+first = engine.run(x)
+engine.erase()
+engine.set_inputs(x)
+engine.infer()
+again = engine.get_outputs()
+assert all(first[n].tobytes() == again[n].tobytes() for n in first), (first, again)
+try:
+    engine.run_step(0)
+except UsageError as error:
+    assert "run together" in str(error)
+else:
+    raise AssertionError("a launch alone")
+"""
+
+
+@no_gpu
+def test_an_inference_right_after_erasure_is_whole_and_launches_do_not_run_alone(tiny, tmp_path):
+    """The emulated driver fills memory as late as allowed: an erasure nobody waits for would wipe what comes after."""
+    folder, emulated = tiny
+    library = compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so")
+    done = _run(*emulated, sys.executable, "-c", ERASED_BETWEEN, library, folder / "x.npy")
+    assert done.returncode == 0, done.stderr
+
+
 @no_gpu
 def test_an_engine_for_another_chip_says_so(tiny, tmp_path):
     folder, _ = tiny
@@ -135,6 +196,15 @@ def test_a_build_whose_ptx_breaks_the_gate_fails():
     text = b'extern "C" __global__ void k(float *y) { y[threadIdx.x] = __expf(y[threadIdx.x]); }\n'
     with pytest.raises(CuvilError, match=r"ex2\.approx.*is a"):
         nvcc.compile_cuda({"kernels.cu": text}, SM_90)
+
+
+def test_without_nvcc_or_its_g_plus_plus_a_build_ends_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(nvcc, "SYSTEM_PATH", "/nowhere")
+    with pytest.raises(UnsupportedError, match=r"g\+\+ \(on Debian: apt-get install g\+\+\)$"):
+        nvcc.compile_cuda({}, SM_90)
+    monkeypatch.setattr(nvcc, "find_nvcc", lambda: None)
+    with pytest.raises(UnsupportedError, match=r"not installed: run pip install 'cuvil\[cuda\]'"):
+        nvcc.compile_cuda({}, SM_90)
 
 
 def test_compiler_flags_and_tuning_are_part_of_the_configuration(tmp_path, monkeypatch):

@@ -50,7 +50,22 @@ PLANTED = {
     "fma.rn.f16x2 %r1, %r2, %r3, %r4;": "half precision",
     "min.NaN.f32 %f1, %f2, %f3;": "not on the list",
     "tanh.approx.f32 %f1, %f2;": "approximation",
+    "fma.rn.f32x2 %rd1, %rd2, %rd3, %rd4;": "not on the list",
+    "cvt.rni.sat.f32.f32 %f1, %f2;": "not on the list",
+    "cvt.rn.satfinite.e4m3x2.f32 %rs1, %f1, %f2;": "half precision or less",
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;": "atomic",
+    "multimem.red.global.add.u32 [%rd1], %r1;": "atomic",
+    "mad.f32 %f1, %f2, %f3, %f4;": "not on the list",
 }
+HIDDEN = (
+    "{ add.f32 %f1, %f2, %f3; }",
+    "{ .reg .pred p; @p add.f32 %f1, %f2, %f3; }",
+    "@!q add.f32 %f1, %f2, %f3;",
+    "$L__BB0_1: add.f32 %f1, %f2, %f3;",
+    "$L__BB0_1:add.f32 %f1, %f2, %f3;",
+    "/* sum */ add.f32 %f1, %f2, %f3; // of two",
+    "bra.uni $L__BB0_1; @%p1 add.f32 %f1, %f2, %f3;",
+)
 
 
 def test_the_instructions_of_ca_1_pass_and_are_counted():
@@ -65,3 +80,14 @@ def test_a_planted_instruction_is_found_with_its_line(line):
     assert len(report.violations) == 1
     assert line.split()[0] in report.violations[0] and PLANTED[line] in report.violations[0]
     assert f"line {FINE[: FINE.index(chr(9) + 'ret;')].count(chr(10)) + 1}" in report.violations[0]
+
+
+@pytest.mark.parametrize("line", HIDDEN)
+def test_an_instruction_is_found_behind_braces_labels_names_and_comments(line):
+    report = gate(FINE.replace("\tret;", f"\t{line}\n\tret;"))
+    assert len(report.violations) == 1 and report.violations[0].startswith("add.f32 in line ")
+
+
+def test_what_stands_in_a_comment_is_no_instruction():
+    report = gate(FINE + "// add.f32 %f1, %f2, %f3;\n/* div.full.f32\nmul.f32 %f1; */\n")
+    assert report == gate(FINE)

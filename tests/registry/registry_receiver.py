@@ -29,7 +29,7 @@ class Receiver:
         heads = [body["entry"][0]["resource"] for body in self.bundles()]
         return [int(event["eventNumber"]) for head in heads for event in head["notificationEvent"]]
 
-    def until(self, there: Callable[[], object], seconds: float = 30.0) -> None:
+    def until(self, there: Callable[[], object], seconds: float = 180.0) -> None:
         end = time.monotonic() + seconds
         while not there():
             assert time.monotonic() < end, f"waited {seconds} s; got {[b['entry'][0]['resource'] for _, b in self.got]}"

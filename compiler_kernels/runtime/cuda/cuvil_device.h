@@ -2,7 +2,7 @@
  *
  * Arithmetic is that of ca1_*.h at CA1_VL 1: ca1_fma_v1, ca1_add_v1, ca1_mul_v1, ca1_div_v1... are the intrinsics with
  * explicit rounding, which no compiler option contracts. Compile with -fmad=false -ftz=false -prec-div=true -prec-sqrt=true.
- * PTX ISA 8.0 and later, sections "cp.async", "cp.async.bulk", "mbarrier", "griddepcontrol" and "barrier.cluster".
+ * PTX ISA 8.0 and later, sections "cp.async", "griddepcontrol" and "barrier.cluster".
  */
 #ifndef CUVIL_DEVICE_H
 #define CUVIL_DEVICE_H
@@ -57,42 +57,6 @@ CUVIL_FN unsigned cuvil_ticket(unsigned *counter)
 }
 
 #if __CUDA_ARCH__ >= 900
-/* Barriers in shared memory, 8 bytes, aligned to 8. One thread initialises with the number of arrivals a phase takes; then
- * cuvil_barrier_fence() and __syncthreads(). A phase ends when all arrived and all announced bytes came. */
-typedef unsigned long long cuvil_barrier;
-CUVIL_FN void cuvil_barrier_init(cuvil_barrier *b, unsigned arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(cuvil_shared_address(b)), "r"(arrivals) : "memory");
-}
-CUVIL_FN void cuvil_barrier_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-CUVIL_FN void cuvil_barrier_arrive(cuvil_barrier *b)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(cuvil_shared_address(b)) : "memory");
-}
-/* Arrives, and announces so many bytes of bulk copies for this phase. */
-CUVIL_FN void cuvil_barrier_expect(cuvil_barrier *b, unsigned bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(cuvil_shared_address(b)), "r"(bytes)
-                 : "memory");
-}
-/* Waits for the end of the phase of this parity: 0 for the first phase, 1 for the second, 0... */
-CUVIL_FN void cuvil_barrier_wait(cuvil_barrier *b, unsigned parity)
-{
-    asm volatile("{\n.reg .pred p;\nWAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra WAIT_%=;\n}" ::"r"(
-                     cuvil_shared_address(b)),
-                 "r"(parity)
-                 : "memory");
-}
-/* Copies bytes (a multiple of 16, both sides aligned to 16) from global to this block's shared memory; the barrier counts
- * them. Called by one thread. */
-CUVIL_FN void cuvil_bulk_copy(void *shared, const void *global, unsigned bytes, cuvil_barrier *b)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     cuvil_shared_address(shared)),
-                 "l"(global), "r"(bytes), "r"(cuvil_shared_address(b))
-                 : "memory");
-}
-
 /* Blocks of a cluster: rank of this one, a barrier over all of them (release, acquire), and the address in block `rank`
  * of what is at p in this one's shared memory. A block may not end while another reads its memory. */
 CUVIL_FN unsigned cuvil_cluster_rank()

@@ -2,8 +2,8 @@
  *
  * Every thread of a block, or of a cluster's blocks, is a fiber on a stack of its own; a fiber runs until it waits. Blocks,
  * and the fibers of a block at every barrier, run in an order drawn from a seed, shared memory is full of NaN before a
- * block starts, and asynchronous copies are made as late as allowed, at the wait: a missing wait or barrier shows as wrong
- * bits. It is no model of time, of memory beyond a block, or of a GPU's rounding: that is IEEE 754's on both sides.
+ * block starts, and an asynchronous copy is made at once or as late as allowed, at the wait: a missing wait or barrier shows as
+ * wrong bits. It is no model of time, of memory beyond a block, or of a GPU's rounding: that is IEEE 754's on both sides.
  */
 #ifndef CUVIL_EMULATE_H
 #define CUVIL_EMULATE_H
@@ -64,10 +64,6 @@ const uint64_t *cuvil_emulated_exchange(uint64_t value, unsigned *live);
 void cuvil_emulated_copy(void *shared, const void *global, unsigned bytes, int kept);
 void cuvil_emulated_commit(void);
 void cuvil_emulated_copy_wait(int pending);
-void cuvil_emulated_barrier_init(unsigned long long *b, unsigned arrivals);
-void cuvil_emulated_barrier_arrive(unsigned long long *b, unsigned bytes);
-void cuvil_emulated_barrier_wait(unsigned long long *b, unsigned parity);
-void cuvil_emulated_bulk_copy(void *shared, const void *global, unsigned bytes, unsigned long long *b);
 }
 
 CUVIL_FN void __syncthreads() { cuvil_emulated_syncthreads(); }
@@ -137,16 +133,6 @@ CUVIL_FN void cuvil_copy_commit() { cuvil_emulated_commit(); }
 template <int PENDING> CUVIL_FN void cuvil_copy_wait() { cuvil_emulated_copy_wait(PENDING); }
 CUVIL_FN unsigned cuvil_ticket(unsigned *counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_SEQ_CST); }
 
-typedef unsigned long long cuvil_barrier;
-CUVIL_FN void cuvil_barrier_init(cuvil_barrier *b, unsigned arrivals) { cuvil_emulated_barrier_init(b, arrivals); }
-CUVIL_FN void cuvil_barrier_fence() {}
-CUVIL_FN void cuvil_barrier_arrive(cuvil_barrier *b) { cuvil_emulated_barrier_arrive(b, 0); }
-CUVIL_FN void cuvil_barrier_expect(cuvil_barrier *b, unsigned bytes) { cuvil_emulated_barrier_arrive(b, bytes); }
-CUVIL_FN void cuvil_barrier_wait(cuvil_barrier *b, unsigned parity) { cuvil_emulated_barrier_wait(b, parity); }
-CUVIL_FN void cuvil_bulk_copy(void *shared, const void *global, unsigned bytes, cuvil_barrier *b)
-{
-    cuvil_emulated_bulk_copy(shared, global, bytes, b);
-}
 CUVIL_FN unsigned cuvil_cluster_rank() { return cuvil_now->rank; }
 CUVIL_FN void cuvil_cluster_sync() { cuvil_emulated_cluster_sync(); }
 template <class T> CUVIL_FN T *cuvil_cluster_at(T *p, unsigned rank) { return (T *)cuvil_emulated_at((void *)p, rank); }

@@ -18,7 +18,7 @@ const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, co
 namespace {
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-enum { MOST_ARGUMENTS = 64 };
+enum { MOST_ARGUMENTS = 512 };
 
 struct Step {
     void *to;
@@ -32,6 +32,37 @@ struct Step {
 
 Step *captured, *last;
 bool capturing;
+
+/* Fills and copies on the default stream, made as late as allowed: when somebody waits for it. */
+struct Late {
+    void *to;
+    unsigned char *bytes;
+    size_t count;
+    Late *next;
+};
+Late *late, **late_end = &late;
+
+unsigned char *later(cu_pointer to, size_t count)
+{
+    Late *made = (Late *)calloc(1, sizeof(Late));
+    unsigned char *bytes = (unsigned char *)malloc(count ? count : 1);
+    if (!made || !bytes) abort();
+    *made = {(void *)(uintptr_t)to, bytes, count, nullptr};
+    *late_end = made;
+    late_end = &made->next;
+    return bytes;
+}
+
+void make_late()
+{
+    while (Late *const one = late) {
+        memcpy(one->to, one->bytes, one->count);
+        late = one->next;
+        free(one->bytes);
+        free(one);
+    }
+    late_end = &late;
+}
 uint64_t launches;
 
 Step *add()
@@ -115,12 +146,12 @@ cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 }
 cu_result cuMemsetD8_v2(cu_pointer pointer, unsigned char value, size_t bytes)
 {
-    memset((void *)(uintptr_t)pointer, value, bytes);
+    memset(later(pointer, bytes), value, bytes);
     return SUCCESS;
 }
 cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes)
 {
-    memcpy((void *)(uintptr_t)to, from, bytes);
+    memcpy(later(to, bytes), from, bytes);
     return SUCCESS;
 }
 cu_result cuMemcpyHtoDAsync_v2(cu_pointer to, const void *from, size_t bytes, cu_stream)
@@ -132,8 +163,13 @@ cu_result cuMemcpyDtoHAsync_v2(void *to, cu_pointer from, size_t bytes, cu_strea
     return copy(to, (const void *)(uintptr_t)from, bytes);
 }
 cu_result cuMemHostRegister_v2(void *, size_t, unsigned) { return SUCCESS; }
-cu_result cuStreamCreate(cu_stream *stream, unsigned) { return *stream = nullptr, SUCCESS; }
-cu_result cuStreamSynchronize(cu_stream) { return SUCCESS; }
+/* One that does not wait for the default stream. */
+cu_result cuStreamCreate(cu_stream *stream, unsigned) { return *stream = (cu_stream)(void *)&launches, SUCCESS; }
+cu_result cuStreamSynchronize(cu_stream stream)
+{
+    if (!stream) make_late();
+    return SUCCESS;
+}
 cu_result cuStreamBeginCapture_v2(cu_stream, int)
 {
     captured = last = nullptr;

@@ -1,4 +1,4 @@
-/* The emulator behind cuvil_emulate.h: fibers, barriers, copies that are made late. One block, or cluster, at a time. */
+/* The emulator behind cuvil_emulate.h: fibers, barriers, copies that are made early or late. One block, or cluster, at a time. */
 #include "cuvil_emulate.h"
 
 #include <sys/mman.h>
@@ -9,7 +9,7 @@ __thread cuvil_self *cuvil_now;
 
 namespace {
 
-enum State { READY, AT_BLOCK, AT_WARP, AT_CLUSTER, POLLING, ENDED };
+enum State { READY, AT_BLOCK, AT_WARP, AT_CLUSTER, ENDED };
 enum : size_t { STACK_BYTES = 1 << 16, POOL_BYTES = (size_t)1 << 30, MAX_FIBERS = 8 * 1024, MAX_SHARED = 256 * 1024 };
 const uint64_t CANARY = 0x6b7d5ac3f1e29084u;
 
@@ -18,7 +18,6 @@ struct Copy {
     const void *from;
     unsigned bytes;
     int kept;
-    unsigned long long *barrier;
     Copy *next;
 };
 struct List {
@@ -45,7 +44,6 @@ struct Warp {
 };
 struct Block {
     Meeting meeting;
-    List bulk;
 };
 struct Fiber {
     cuvil_self self;
@@ -58,13 +56,6 @@ struct Fiber {
     int group_count;
 };
 
-/* mbarrier: 64 bits in the kernel's shared memory. */
-struct Barrier {
-    uint64_t pending : 20, expected : 20, phase : 1;
-    int64_t bytes : 23;
-};
-static_assert(sizeof(Barrier) == 8, "an mbarrier has 64 bits");
-
 Fiber *fibers, *running;
 int fiber_count;
 Block blocks[16];
@@ -75,7 +66,6 @@ size_t pool_used, shared_stride;
 void *scheduler_sp;
 void (*kernel)(void *const *);
 void *const *kernel_arguments;
-bool progress;
 uint64_t random_state;
 
 uint64_t draw()
@@ -215,32 +205,6 @@ void perform(const Copy *c)
     else memset(c->to, 0, c->bytes);
 }
 
-void end_phase_if_due(Barrier *b)
-{
-    if (b->pending || b->bytes) return;
-    b->phase ^= 1u;
-    b->pending = b->expected;
-}
-
-/* Makes the bulk copies that this barrier counts, in the order they were asked for. */
-void deliver(Block *block, unsigned long long *barrier)
-{
-    List rest = {};
-    for (Copy *c = block->bulk.first, *next; c; c = next) {
-        next = c->next;
-        c->next = nullptr;
-        if (c->barrier != barrier) {
-            rest.add(c);
-            continue;
-        }
-        perform(c);
-        Barrier *b = (Barrier *)(void *)barrier;
-        b->bytes -= c->bytes;
-        end_phase_if_due(b);
-    }
-    block->bulk = rest;
-}
-
 const char *run_group(unsigned block_x, unsigned block_y, unsigned block_z, const unsigned grid[3], unsigned threads,
                       unsigned cluster)
 {
@@ -265,17 +229,14 @@ const char *run_group(unsigned block_x, unsigned block_y, unsigned block_z, cons
             f->sp = prepared_stack(stacks + (size_t)(rank * threads + t) * STACK_BYTES);
         }
     }
-    int polls = 0; /* in a row that led nowhere */
     for (int ended = 0; ended < fiber_count;) {
-        bool polling = false;
-        progress = false;
+        bool progress = false;
         uint64_t first, step;
         shuffle((uint64_t)fiber_count, &first, &step);
         for (int k = 0; k < fiber_count; k++) {
             Fiber *f = fibers + (first + (uint64_t)k * step) % (uint64_t)fiber_count;
-            if (f->state != READY && f->state != POLLING) continue;
-            progress |= f->state == READY;
-            polling |= f->state == POLLING;
+            if (f->state != READY) continue;
+            progress = true;
             if (!(draw() & 3u)) continue; /* it lags behind the others */
             running = f;
             cuvil_now = &f->self;
@@ -283,10 +244,9 @@ const char *run_group(unsigned block_x, unsigned block_y, unsigned block_z, cons
             uint64_t canary;
             memcpy(&canary, stacks + (size_t)(f - fibers) * STACK_BYTES, sizeof canary);
             if (canary != CANARY) return "a thread overflowed its emulated stack";
-            polls = f->state == POLLING ? polls + 1 : 0;
             if (f->state == ENDED) ended++;
         }
-        if (!progress && (!polling || polls > 64 * fiber_count)) return "threads wait for each other without end";
+        if (!progress) return "threads wait for each other without end";
     }
     return nullptr;
 }
@@ -341,8 +301,9 @@ void *cuvil_emulated_at(void *p, unsigned rank)
 void cuvil_emulated_copy(void *shared, const void *global, unsigned bytes, int kept)
 {
     Copy *c = take<Copy>(1);
-    *c = {shared, global, bytes, kept, nullptr, nullptr};
-    running->open.add(c);
+    *c = {shared, global, bytes, kept, nullptr};
+    if (draw() & 1u) perform(c); /* at once, as it may be; else at the wait, as late as it may be */
+    else running->open.add(c);
 }
 
 void cuvil_emulated_commit(void)
@@ -362,39 +323,6 @@ void cuvil_emulated_copy_wait(int pending)
         for (Copy *c = running->groups->copies.first; c; c = c->next) perform(c);
         running->groups = running->groups->next;
     }
-}
-
-void cuvil_emulated_barrier_init(unsigned long long *b, unsigned arrivals)
-{
-    Barrier *barrier = (Barrier *)(void *)b;
-    barrier->pending = barrier->expected = arrivals;
-    barrier->phase = 0;
-    barrier->bytes = 0;
-}
-
-void cuvil_emulated_barrier_arrive(unsigned long long *b, unsigned bytes)
-{
-    Barrier *barrier = (Barrier *)(void *)b;
-    barrier->bytes += bytes;
-    barrier->pending--;
-    end_phase_if_due(barrier);
-}
-
-void cuvil_emulated_barrier_wait(unsigned long long *b, unsigned parity)
-{
-    volatile Barrier *barrier = (volatile Barrier *)(void *)b;
-    while (barrier->phase == parity) {
-        deliver(running->block, b);
-        if (barrier->phase == parity) yield_as(POLLING);
-    }
-}
-
-void cuvil_emulated_bulk_copy(void *shared, const void *global, unsigned bytes, unsigned long long *b)
-{
-    if (bytes % 16 || (uintptr_t)shared % 16 || (uintptr_t)global % 16) __builtin_trap();
-    Copy *c = take<Copy>(1);
-    *c = {shared, global, bytes, 1, b, nullptr};
-    running->block->bulk.add(c);
 }
 
 /* Runs a whole grid; arguments are the kernel's pointers. NULL, or the sentence that says what went wrong. */

@@ -12,7 +12,7 @@
 
 #include "cuvil_gpu_driver.h"
 
-enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 64 };
+enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 512 };
 
 static struct {
 #define DECLARE(name, arguments) cu_result(*name) arguments;
@@ -53,15 +53,23 @@ static const char *load_driver(void) {
 #define FIND(name, arguments) \
     *(void **)&cu.name = dlsym(library, CUVIL_DRIVER_NAME(name)); \
     if (!cu.name) \
-        return "the CUDA driver of this machine is too old for this engine (it lacks " CUVIL_DRIVER_NAME(name) "): install one of CUDA 12.0 or later";
+        return "the CUDA driver of this machine is too old for this engine (it lacks " CUVIL_DRIVER_NAME(name) "): install one of CUDA 13.0 or later";
     CUVIL_DRIVER_FUNCTIONS(FIND)
 #undef FIND
+    return NULL;
+}
+
+/* What was put on the default stream is done. Our own stream does not wait for that one, and a fill, or the end of a copy from
+ * ordinary memory, may still be under way when its call returns (driver API manual, "API synchronization behavior"). */
+static const char *settle(void) {
+    TRY(StreamSynchronize, NULL);
     return NULL;
 }
 
 static const char *find_device(const cuvil_gpu_program *program, const cuvil_image **image) {
     int count = 0, version = 0, major = 0, minor = 0;
     const cu_result result = cu.Init(0);
+    if (result && result != CU_NO_DEVICE && failed(result, "cuInit")) return problem;
     if (result || cu.DeviceGetCount(&count) || !count)
         return "this engine computes on an NVIDIA GPU, and the CUDA driver finds none on this machine: run it where nvidia-smi "
                "lists a GPU, or build the model for a CPU target";
@@ -91,12 +99,22 @@ static const char *find_device(const cuvil_gpu_program *program, const cuvil_ima
 static const char *load_kernels(const cuvil_gpu_program *program, const cuvil_image *image) {
     cu_module module;
     if (program->launch_count > MOST_LAUNCHES) return "this engine has more launches than its runtime handles: a defect of the compiler";
-    TRY(ModuleLoadDataEx, &module, image->image, 0, NULL, NULL);
+    const cu_result loaded = cu.ModuleLoadDataEx(&module, image->image, 0, NULL, NULL);
+    if (loaded == CU_INVALID_IMAGE || loaded == CU_INVALID_PTX || loaded == CU_UNSUPPORTED_PTX_VERSION)
+        return "the CUDA driver of this machine does not read this engine's code, or compile it (it may be too old): install one of "
+               "CUDA 13.0 or later";
+    if (failed(loaded, "cuModuleLoadDataEx")) return problem;
     for (int i = 0; i < program->launch_count; i++) {
         const cuvil_launch *one = program->launches + i;
         TRY(ModuleGetFunction, &functions[i], module, one->kernel);
-        if (one->shared_bytes > 48 * 1024)
-            TRY(FuncSetAttribute, functions[i], CU_MAX_DYNAMIC_SHARED_BYTES, (int)one->shared_bytes);
+        if (one->shared_bytes > 48 * 1024 &&
+            cu.FuncSetAttribute(functions[i], CU_MAX_DYNAMIC_SHARED_BYTES, (int)one->shared_bytes)) {
+            snprintf(problem, sizeof problem,
+                     "this engine is compiled for %s, and the GPU of this machine (%s) gives a block less than the %u bytes of shared "
+                     "memory that kernel %s needs: run it on that chip, or build the model for a CPU target",
+                     program->chip, device_name, one->shared_bytes, one->kernel);
+            return problem;
+        }
         if (one->cluster > 8) TRY(FuncSetAttribute, functions[i], CU_NON_PORTABLE_CLUSTER_ALLOWED, 1);
     }
     return NULL;
@@ -172,6 +190,8 @@ static const char *prepare(const cuvil_gpu_program *program) {
     TRY(MemAlloc, &block, program->bytes);
     TRY(MemsetD8, block, 0, program->bytes);
     TRY(MemcpyHtoD, block, program->weights, program->weights_bytes);
+    wrong = settle();
+    if (wrong) return wrong;
     /* Page-locked buffers are copied faster; where the system allows no locked pages, ordinary copies do. */
     for (int i = 0; i < program->input_count; i++)
         (void)cu.MemHostRegister(program->inputs[i].host, (program->inputs[i].bytes + 4095) / 4096 * 4096, 0);
@@ -205,7 +225,7 @@ void cuvil_gpu_infer(const cuvil_gpu_program *program) {
 void cuvil_gpu_erase(const cuvil_gpu_program *program) {
     if (!opened || cu.CtxSetCurrent(context)) return;
     (void)cu.MemsetD8(block + program->held_offset, 0, program->bytes - program->held_offset);
-    (void)cu.StreamSynchronize(stream);
+    (void)settle();
 }
 
 static const char *measure(const cuvil_gpu_program *program, float *milliseconds) {

@@ -15,6 +15,10 @@ typedef struct cu_graph_exec_ *cu_graph_exec;
 typedef unsigned long long cu_pointer;
 
 enum {
+    CU_NO_DEVICE = 100,
+    CU_INVALID_IMAGE = 200,
+    CU_INVALID_PTX = 218,
+    CU_UNSUPPORTED_PTX_VERSION = 222,
     CU_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_COMPUTE_CAPABILITY_MINOR = 76,
     CU_MAX_DYNAMIC_SHARED_BYTES = 8,

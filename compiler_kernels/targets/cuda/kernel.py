@@ -7,6 +7,9 @@ from typing import Final
 
 MAX_BLOCK: Final = 1024
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
+MOST_ARGUMENTS: Final = 512
+"""Pointers of a launch, workspace and tickets included: 4096 bytes of parameters (runtime/cuda/cuvil_gpu.c)."""
+MOST_LAUNCHES: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from compiler_kernels.ir.graph import TensorType
-from compiler_kernels.targets.cuda.kernel import CudaKernel
+from compiler_kernels.targets.cuda.kernel import MOST_ARGUMENTS, CudaKernel
 from compiler_kernels.targets.cuda.plan import Launch, Place
 
 MOST: Final = 6
@@ -41,7 +41,8 @@ def merged(launches: Sequence[Launch], prefix: str = "cuvil") -> list[Launch]:
 
     for launch in launches:
         fits = can_join(launch.kernel)
-        if not fits or len(group) == MOST or any(_depend(launch, other) for other in group):
+        many = sum(len(other.arguments) for other in (*group, launch)) > MOST_ARGUMENTS
+        if not fits or many or len(group) == MOST or any(_depend(launch, other) for other in group):
             close()
         if fits:
             group.append(launch)
@@ -106,7 +107,7 @@ def joined(kernels: Sequence[CudaKernel], name: str) -> CudaKernel:
         threads,
         max(k.shared_bytes for k in kernels),
         independent=all(k.independent for k in kernels),
-        dependent=True,
+        dependent=all(k.dependent for k in kernels),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from compiler_kernels.ir.extents import SUFFIX
@@ -77,7 +77,9 @@ def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_c
     kernels = {}
     for f in module.graphs[1:]:
         with constant_operands(constants.get(f.name, frozenset())):
-            kernels[f.name] = emit(f, gpu, f"{prefix}_{f.name}", symbols)
+            kernel = emit(f, gpu, f"{prefix}_{f.name}", symbols)
+        # Code for chips that cannot wait for the kernel before must not start early on a later chip either.
+        kernels[f.name] = kernel if gpu.clusters else replace(kernel, dependent=False)
     functions = {f.name: f for f in module.graphs[1:]}
     offsets, _ = layout(main.weights)
     where = {v.id: Place("input", 0, n) for n, v in enumerate(main.inputs)}

@@ -28,6 +28,7 @@ from compiler_kernels.targets.c.program import (
 from compiler_kernels.targets.c.program_sizes import bind_function, room, size_tables
 from compiler_kernels.targets.c.writer import c_string, c_type
 from compiler_kernels.targets.cuda.gpu import Gpu
+from compiler_kernels.targets.cuda.kernel import MOST_ARGUMENTS, MOST_LAUNCHES
 from compiler_kernels.targets.cuda.plan import Launch, Place, named_outputs, outputs_of
 from compiler_kernels.targets.cuda.schedule import arranged
 from compiler_kernels.targets.cuda.unit import unit_text
@@ -191,12 +192,22 @@ def _host_memory(main: Graph, prefix: str) -> list[str]:
 def _launch_table(launches: Sequence[Launch], block: Block, prefix: str) -> list[str]:
     offsets: list[int] = []
     rows = []
+    if len(launches) > MOST_LAUNCHES:
+        raise UnsupportedError(
+            f"the model takes {len(launches)} GPU launches, and an engine has at most "
+            f"{MOST_LAUNCHES}: build for a CPU target"
+        )
     for launch in launches:
         kernel, first = launch.kernel, len(offsets)
         offsets += [block.offset(place) for place in launch.arguments]
         offsets += [block.workspace] if kernel.workspace_bytes else []
         offsets += [block.tickets] if kernel.tickets else []
         offsets += [block.sizes] if kernel.sizes else []
+        if len(offsets) - first > MOST_ARGUMENTS:
+            raise UnsupportedError(
+                f"node {launch.node or kernel.name} has {len(launch.arguments) - 1} operands, and a GPU kernel takes "
+                f"at most {MOST_ARGUMENTS - 4}: build for a CPU target"
+            )
         grid = ", ".join(map(str, kernel.grid))
         rows.append(
             f"    {{{c_string(kernel.name)}, {c_string(launch.node)}, {{{grid}}}, {kernel.block}, "

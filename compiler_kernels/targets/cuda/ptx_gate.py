@@ -28,7 +28,7 @@ _ALLOWED: Final = re.compile(
             rf"testp\.\w+{_F}",
             rf"mov{_F}",
             rf"(?:ld|st)(?:\.\w+)*{_F}",
-            rf"cvt\.r[nzmp]i(?:\.sat)?{_F}{_F}",  # to a whole number in the same format
+            rf"cvt\.r[nzmp]i{_F}{_F}",  # to a whole number in the same format
             rf"cvt\.rn{_F}\.\w+",  # from a wider or an integer type
             r"cvt\.f64\.f32",  # exact
             r"cvt\.r[nzmp]i(?:\.sat)?\.[us](?:8|16|32|64)\.f(?:32|64)",  # to an integer
@@ -40,15 +40,17 @@ _FORBIDDEN: Final = (
     (re.compile(r"\.approx\b"), "is an approximation"),
     (re.compile(r"\bdiv\.full"), "is no correctly rounded division"),
     (re.compile(r"\b(?:w?mma|wgmma|tcgen05)\b"), "is a matrix instruction, whose order of sums is not defined"),
-    (re.compile(r"\.(?:f16|f16x2|bf16|bf16x2|tf32)\b"), "is arithmetic in half precision"),
-    (re.compile(r"^(?:atom|red)\.(?!.*\.u32$)"), "is an atomic operation on data"),
+    (re.compile(r"\.(?:b?f16(?:x\d+)?|tf32|u?e\d+m\d+\w*)\b"), "is arithmetic in half precision or less"),
+    (re.compile(r"^(?:atom|red)\.(?!.*\.u32$)|^(?:multimem|cp\.reduce)\."), "is an atomic operation on data"),
     (re.compile(r"^(?:fma|add|sub|mul|div|sqrt|rcp)\.r[zmp]\."), "rounds in another direction"),
 )
 # Conversions between bit patterns of half floats and binary32 are written with integers (runtime/ca1_typed.h).
-_FLOATING: Final = re.compile(r"\.(?:f16|f16x2|bf16|bf16x2|tf32|f32|f64)\b")
+_FLOATING: Final = re.compile(r"\.(?:[bt]?f\d+(?:x\d+)?|u?e\d+m\d+\w*)\b")
 _ATOMIC: Final = re.compile(r"^(?:atom|red)\.")
 _TICKET: Final = re.compile(r"^atom(?:\.\w+)*\.(?:add|exch|inc)\.u32$")
-_INSTRUCTION: Final = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*(?:(?:\.|::)\w+)+)\b")
+# Behind labels, braces and a predicate, whose register inline assembly may have given a name of its own.
+_INSTRUCTION: Final = re.compile(r"^(?:\s|[{}]|[\w$%]+:(?!:)|@!?[\w$%]+)*?([a-z]\w*(?:(?:\.|::)\w+)+)(?![\w.:])")
+_COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def gate(ptx: str) -> GateReport:
     """Every instruction of ``ptx`` against the list; inline assembly is PTX too and is seen like the rest."""
     counts: Counter[str] = Counter()
     violations: list[str] = []
-    for number, line in enumerate(ptx.splitlines(), 1):
+    text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), ptx)
+    for number, line in enumerate(text.splitlines(), 1):
         for part in line.split(";"):
             found = _INSTRUCTION.match(part)
             if found is None or found[1].startswith("."):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.verify_memory import Stretch, stretches
 from compiler_kernels.passes.memory import ALIGNMENT, Lifetime, place
 from compiler_kernels.targets.cuda.gpu import Gpu
@@ -142,4 +143,6 @@ def arranged(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = em
     launches = plan(module, gpu, prefix, emit)
     joinable = {launch.function.name: can_join(launch.kernel) for launch in launches}
     changed = scheduled(module, joinable.__getitem__)
+    if changed is not module:
+        verify(changed)  # that no call reads what another has overwritten in the new arena
     return changed, merged(launches if changed is module else plan(changed, gpu, prefix, emit), prefix)

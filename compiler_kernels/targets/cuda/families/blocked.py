@@ -17,7 +17,6 @@ from compiler_kernels.targets.vector.closing import is_expensive
 from compiler_kernels.targets.vector.vec import Vec
 
 LANES: Final = "xyzw"
-MOST_ELEMENTS: Final = 2**31 - 1
 
 
 class Ending:
@@ -110,11 +109,6 @@ class Ending:
             else:
                 code.add("(void)y, (void)block;")
         return code.lines
-
-
-def indexable(function: Graph) -> bool:
-    """Whether 32 bits hold every element's place in memory, halo and padded channels included."""
-    return all(t.physical.elements <= MOST_ELEMENTS for t in function.types().values())
 
 
 def constants(values: Mapping[str, int | bool]) -> str:

@@ -23,9 +23,9 @@ from compiler_kernels.targets.cuda.families.blocked import (
     comments,
     constants,
     indented,
-    indexable,
 )
 from compiler_kernels.targets.cuda.families.conv_tiles import Shape, Tile, choose_tile
+from compiler_kernels.targets.cuda.families.text import indexable
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import Three, flat_function, full_access, three

@@ -13,10 +13,10 @@ from compiler_kernels.targets.cuda.families.blocked import (
     comments,
     constants,
     indented,
-    indexable,
 )
 from compiler_kernels.targets.cuda.families.conv import windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import pieces
+from compiler_kernels.targets.cuda.families.text import indexable
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.vector.access import full_access

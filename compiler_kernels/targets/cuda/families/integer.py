@@ -14,7 +14,7 @@ from compiler_kernels.passes.integers import INTEGER, KINDS
 from compiler_kernels.targets.c.elementwise import body_lines
 from compiler_kernels.targets.c.scalar import without_unused_coordinates
 from compiler_kernels.targets.c.writer import Code, c_type, decode, linear, strides
-from compiler_kernels.targets.cuda.families.text import kernel_text, launched
+from compiler_kernels.targets.cuda.families.text import indexable, kernel_text, launched
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
@@ -26,7 +26,7 @@ def integer(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     op, types = function.ops[0], function.types()
     if op.kind not in KINDS or any(not t.is_static for t in types.values()):
         return None
-    if not types[op.operands[1]].layout.startswith(f"packed {INTEGER} ") or op.out.count >= 2**31:
+    if not types[op.operands[1]].layout.startswith(f"packed {INTEGER} ") or not indexable(function):
         return None
     body = Code()
     body.add(*decode(op.out.dims), "unsigned total = 0;")

@@ -16,7 +16,7 @@ from compiler_kernels.arithmetic.order import RADIX, SUM_LEAF
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.rows import in_lanes
 from compiler_kernels.targets.c.writer import Code, c_float
-from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, kernel_text, launched, split
+from compiler_kernels.targets.cuda.families.text import ONE, kernel_text, launched, one_plain_statement, split
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
@@ -114,14 +114,10 @@ def _kernel(
     return launched(function, name, code, blocks, stretch.threads, 4 * stretch.shared, cluster=stretch.blocks)
 
 
-def _plain(function: Graph) -> bool:
-    return len(function.ops) == 1 and computes_floats(function) and not any(t.layout for t in function.types().values())
-
-
 def normalization(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """instance_normalization and group_normalization: two passes for the sums, one that writes."""
     op = function.ops[0]
-    if op.kind not in ("instance_normalization", "group_normalization") or not _plain(function):
+    if op.kind not in ("instance_normalization", "group_normalization") or not one_plain_statement(function):
         return None
     dims = op.out.dims
     per_group = dims[1] // op.int_("num_groups") if op.kind == "group_normalization" else 1
@@ -154,7 +150,7 @@ def normalization(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
 def plane(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """Global pools, and means of a feature map over its spatial axes."""
     op = function.ops[0]
-    if op.kind not in ("global_average_pool", "global_max_pool", "reduce_mean") or not _plain(function):
+    if op.kind not in ("global_average_pool", "global_max_pool", "reduce_mean") or not one_plain_statement(function):
         return None
     dims = function.types()[op.operands[0]].dims
     if op.kind == "reduce_mean" and (op.ints("axes") != tuple(range(2, len(dims))) or in_lanes(op, len(dims))):

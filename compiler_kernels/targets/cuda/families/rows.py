@@ -15,7 +15,7 @@ from compiler_kernels.arithmetic.order import ROW_LANES, SUM_LEAF
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.targets.c.rows import in_lanes
 from compiler_kernels.targets.c.writer import Code, c_float
-from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, is_constant, kernel_text, launched
+from compiler_kernels.targets.cuda.families.text import ONE, is_constant, kernel_text, launched, one_plain_statement
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 
@@ -136,10 +136,6 @@ def _kernel(
     return launched(function, name, code, -(-rows // per_block), threads, shared)
 
 
-def _plain(function: Graph) -> bool:
-    return len(function.ops) == 1 and computes_floats(function) and not any(t.layout for t in function.types().values())
-
-
 def _sum(value: Value) -> Value:
     return lambda v: ONE.add("acc", value(v))
 
@@ -147,7 +143,11 @@ def _sum(value: Value) -> Value:
 def softmax(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """softmax and log_softmax over a last axis; a long row computes its exponentials twice."""
     op = function.ops[0]
-    if op.kind not in ("softmax", "log_softmax") or not _plain(function) or op.int_("axis") != len(op.out.dims) - 1:
+    if (
+        op.kind not in ("softmax", "log_softmax")
+        or not one_plain_statement(function)
+        or op.int_("axis") != len(op.out.dims) - 1
+    ):
         return None
     size = op.out.dims[-1]
     row = Row(size)
@@ -175,7 +175,7 @@ def softmax(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
 def layer_normalization(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """Two passes over the row, one for the RMS, whose mean is 0; y = fma(d * r, scale, bias)."""
     op = function.ops[0]
-    if op.kind not in ("layer_normalization", "rms_normalization") or not _plain(function):
+    if op.kind not in ("layer_normalization", "rms_normalization") or not one_plain_statement(function):
         return None
     dims, axis, types = op.out.dims, op.int_("axis"), function.types()
     size = prod(dims[axis:])
@@ -219,7 +219,7 @@ def layer_normalization(function: Graph, gpu: Gpu, name: str) -> CudaKernel | No
 def reduction(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """Sum, mean, maximum or minimum over trailing axes, where CA-1 says lanes."""
     op = function.ops[0]
-    if op.kind not in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min") or not _plain(function):
+    if op.kind not in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min") or not one_plain_statement(function):
         return None
     dims, axes = function.types()[op.operands[0]].dims, op.ints("axes")
     if not axes or not in_lanes(op, len(dims)):

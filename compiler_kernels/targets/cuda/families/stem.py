@@ -17,10 +17,10 @@ from compiler_kernels.targets.cuda.families.blocked import (
     comments,
     constants,
     indented,
-    indexable,
 )
 from compiler_kernels.targets.cuda.families.conv import Window, windows_of
 from compiler_kernels.targets.cuda.families.conv_tiles import Tile, pieces
+from compiler_kernels.targets.cuda.families.text import indexable
 from compiler_kernels.targets.cuda.families.tiles_table import tabled
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel

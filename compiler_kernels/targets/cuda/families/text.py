@@ -16,15 +16,30 @@ from compiler_kernels.targets.isa import SCALAR
 from compiler_kernels.targets.vector.vec import Vec
 
 _CONSTANTS: ContextVar[frozenset[str]] = ContextVar("constant operands", default=frozenset())
+MOST_ELEMENTS: Final = 2**31 - 4096
+"""Of one value, so that 32 bits hold the number of any thread of a launch that has one per element."""
 ONE: Final = Vec(SCALAR)
 """The vector layer of one lane: every operation is one explicitly rounded intrinsic on the device."""
 
 
+def indexable(function: Graph) -> bool:
+    """Whether 32 bits hold every element's place in memory, halo and padded channels included."""
+    return all(t.physical.elements <= MOST_ELEMENTS for t in function.types().values())
+
+
 def computes_floats(function: Graph) -> bool:
-    """Whether every value is binary32 and every size a number, and no operation has scalar code only."""
-    return not any(
-        t.dtype != "float32" or not t.is_static or t.count == 0 for t in function.types().values()
-    ) and not any(op.kind in ELEMENTWISE_TYPED for op in function.ops)
+    """Whether every value is binary32 and every size a number, 32 bits hold every element's place, and no operation has
+    scalar code only."""
+    return (
+        all(t.dtype == "float32" and t.is_static and t.count for t in function.types().values())
+        and indexable(function)
+        and not any(op.kind in ELEMENTWISE_TYPED for op in function.ops)
+    )
+
+
+def one_plain_statement(function: Graph) -> bool:
+    """Whether ``function`` is one statement on binary32 values without layouts."""
+    return len(function.ops) == 1 and computes_floats(function) and not any(t.layout for t in function.types().values())
 
 
 @contextmanager

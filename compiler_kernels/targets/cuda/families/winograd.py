@@ -15,8 +15,8 @@ from compiler_kernels.targets.cuda.families.blocked import (
     comments,
     constants,
     indented,
-    indexable,
 )
+from compiler_kernels.targets.cuda.families.text import indexable
 from compiler_kernels.targets.cuda.families.winograd_tiles import Shape, Tile, choose_tile
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel

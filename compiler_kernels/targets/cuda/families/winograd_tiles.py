@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
-from typing import Final
 
 from compiler_kernels.arithmetic.order import RADIX
+from compiler_kernels.targets.cuda.families.conv_tiles import REGISTERS, pieces
 from compiler_kernels.targets.cuda.families.tiles_table import tabled
 from compiler_kernels.targets.cuda.gpu import Gpu
-
-REGISTERS: Final = 65536
-
-
-def pieces(whole: int, size: int) -> int:
-    """``whole`` over ``size``, rounded up."""
-    return -(-whole // size)
 
 
 @dataclass(frozen=True, slots=True)

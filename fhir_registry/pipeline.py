@@ -204,7 +204,8 @@ def _find(store: Store, model: str) -> Any:
         raise UsageError(
             f"the registry has no model version {model!r}; give NAME|VERSION as `cuvil registry list` shows it"
         )
-    if names.PROFILE not in read_json(found.body).get("meta", {}).get("profile", ()):
+    body: Any = read_json(found.body)
+    if names.PROFILE not in body.get("meta", {}).get("profile", ()):
         raise UsageError(
             f"DeviceDefinition/{model} is no model version (an engine is withdrawn with the one it is a part of); give "
             "NAME|VERSION as `cuvil registry list` shows it"

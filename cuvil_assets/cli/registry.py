@@ -102,7 +102,9 @@ def register(release: Path, place: Place, trust_root: Path | None, as_json: bool
         print_json(said)
         return
     state = f"{done.changed} resources written" if done.changed else "registered before, nothing changed"
-    print(f"DeviceDefinition/{done.id} version {done.version}: {facts.statement.model_version}, {state}")
+    # As `cuvil registry withdraw` takes it.
+    named = f"{facts.statement.model}|{facts.policy['model']['version']}"
+    print(f"DeviceDefinition/{done.id} version {done.version}: {named}, {state}")
     if device:
         print(f"Device/{device}: deployed on this machine, as its statement says")
 

@@ -93,6 +93,10 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None) or (client_ca is not None and tls_cert is None):
         raise UsageError("--tls-cert and --tls-key belong together, and --client-ca needs them; give all of them")
+    if base and not (base.startswith(("http://", "https://")) and base.partition("://")[2].strip("/")):
+        raise UsageError(
+            f"--base {base!r} is no address; give the one clients use, such as https://registry.example/fhir"
+        )
     tls = TlsFiles(tls_cert, tls_key, client_ca) if tls_cert is not None and tls_key is not None else None
     serving = Serving(
         base.rstrip("/"),

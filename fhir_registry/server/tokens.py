@@ -44,8 +44,9 @@ class Token:
         issued, ends = self.claims.get("iat"), self.claims.get("exp")
         if not isinstance(issued, int) or not isinstance(ends, int) or not issued < ends <= issued + LONGEST:
             raise RefusedTokenError(f"it must end at most {LONGEST} seconds after it was made")
-        if not issued - SKEW <= now < ends:
-            raise RefusedTokenError("it has ended, or is from a clock that goes ahead")
+        begins = self.claims.get("nbf", issued)
+        if not isinstance(begins, int) or not max(issued, begins) - SKEW <= now < ends:
+            raise RefusedTokenError("it has ended, does not hold yet, or is from a clock that goes ahead")
         if self.claims.get("aud") != audience:
             raise RefusedTokenError(f"it is for {str(self.claims.get('aud'))[:80]!r}, and this is {audience}")
         return ends

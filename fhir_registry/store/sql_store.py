@@ -18,7 +18,7 @@ from fhir_registry.json_text import write_json
 from fhir_registry.search.extract import Row
 from fhir_registry.search.query import Query, write_cursor
 from fhir_registry.search.sql import ADDRESS, MANY, SearchSql
-from fhir_registry.store.base import ConflictError, Page, Stored, Write, Written
+from fhir_registry.store.base import ConflictError, Page, Stored, StoreUnavailableError, Write, Written
 from fhir_registry.store.database import Database, Session
 
 _CURRENT = "SELECT r.type, r.id, v.version, v.updated, v.method, v.body FROM resource r JOIN version v ON v.rid = r.rid"
@@ -143,6 +143,8 @@ class SqlStore:
                 session.run("SAVEPOINT one")
                 try:
                     results.append([self._write(session, write) for write in group])
+                except StoreUnavailableError:
+                    raise  # the disk, not this client: nothing of all of it is written
                 except Exception as error:  # this group's client is told; the others go on
                     session.run("ROLLBACK TO SAVEPOINT one")
                     results.append(error)

@@ -129,14 +129,20 @@ class SqliteSession:
         return time.monotonic() > self.deadline
 
     def row(self, text: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        found = self.connection.execute(text, values).fetchall()
+        found = self.rows(text, values)
         return tuple(found[0]) if found else None
 
     def rows(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.connection.execute(text, values).fetchall()
+        try:
+            return self.connection.execute(text, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _unavailable(error) from error
 
     def run(self, text: str, values: Sequence[Any] = ()) -> None:
-        self.connection.execute(text, values)
+        try:
+            self.connection.execute(text, values)
+        except sqlite3.DatabaseError as error:
+            raise _unavailable(error) from error
 
 
 def _unavailable(error: sqlite3.DatabaseError) -> Exception:

@@ -29,7 +29,7 @@ from evidence.keys import init_keys
 from evidence.p384 import P384Signer, generate_private_key
 from fhir_registry.server.access import _signed, make_token
 from fhir_registry.server.serve import listen
-from fhir_registry.server.tokens import RefusedTokenError, read_token
+from fhir_registry.server.tokens import RefusedTokenError, Token, read_token
 from fhir_registry.server.used import UsedTokens
 from tests.fuzz.registry_process import Server
 
@@ -278,3 +278,14 @@ def test_a_server_listens_on_ipv6() -> None:
 def test_a_warning_where_others_could_read_tokens(tmp_path: Path) -> None:
     assert "tokens travel unencrypted" in Server(tmp_path / "all", "--host", "0.0.0.0").stop()
     assert "unencrypted" not in Server(tmp_path / "own").stop()
+
+
+def test_a_token_does_not_hold_before_its_time() -> None:
+    """RFC 7519 section 4.1.5: what is signed for later is not taken now."""
+    claims = {"iat": 1000, "exp": 1300, "aud": "https://a/fhir"}
+    assert Token(claims, b"", b"").ends(1010, "https://a/fhir") == 1300
+    later = Token({**claims, "nbf": 1200}, b"", b"")
+    assert later.ends(1200, "https://a/fhir") == 1300
+    for wrong in (later, Token({**claims, "nbf": "soon"}, b"", b"")):
+        with pytest.raises(RefusedTokenError, match="does not hold yet"):
+            wrong.ends(1010, "https://a/fhir")

@@ -96,6 +96,12 @@ def test_a_file_that_is_no_database_is_named(name: str, tmp_path: Path, capsys: 
     assert f"{name}.sqlite" in said and "is no database" in said and "internal error" not in said
 
 
+def test_a_base_that_is_no_address_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ("registry.example", "https://", "registry.example/fhir"):
+        assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path), "--base", wrong]) == 2
+        assert "is no address" in capsys.readouterr().err
+
+
 def test_a_damaged_trail_is_said_to_be_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(tmp_path / "audit.sqlite").close()
     with (tmp_path / "audit.sqlite").open("rb+") as file:

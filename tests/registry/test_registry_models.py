@@ -36,7 +36,7 @@ def test_from_a_release_to_what_a_hospital_sees(
 
     client = running.client
     cuvil("registry", "register", released.folder)
-    assert "resources written" in capsys.readouterr().out
+    assert "tiny|1.0.0, " in (said := capsys.readouterr().out) and "resources written" in said
     with open_instance(Home(running.home)) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey("model_resource"))
     assert event is not None and event.asset_materialization is not None

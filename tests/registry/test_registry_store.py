@@ -14,8 +14,9 @@ from store_model import Machine, organization, put
 
 from fhir_registry.search.extract import fold, index_rows
 from fhir_registry.search.query import read_query
-from fhir_registry.store.base import ConflictError, Write
+from fhir_registry.store.base import ConflictError, StoreUnavailableError, Write
 from fhir_registry.store.sql_store import SqlStore
+from fhir_registry.store.sqlite import SqliteStore
 
 Opener = Callable[..., SqlStore]
 
@@ -169,3 +170,24 @@ def test_what_was_written_is_there_when_opened_again(open_store_at: Callable[[],
     found = second.read("Organization", "o")
     assert found is not None and found.version == 1
     second.close()
+
+
+def test_a_full_disk_is_no_fault_of_a_client(tmp_path: Path) -> None:
+    """In a statement, not at the commit: nothing of the group is written, and all are told to come again."""
+    store = SqliteStore(tmp_path / "registry.sqlite")
+    try:
+        large = {"resourceType": "Organization", "name": "x" * 1_000_000}
+        with store.database.session() as session:
+            pages = session.row("PRAGMA page_count")
+            assert pages is not None
+            session.run(f"PRAGMA max_page_count = {pages[0] + 2}")
+        writes = [[Write("POST", "Organization", "small", {"resourceType": "Organization", "name": "y"})],
+                  [Write("POST", "Organization", "large", large)]]  # fmt: skip
+        with pytest.raises(StoreUnavailableError, match="the disk is full"):
+            store.commit_each(writes)
+        assert store.read("Organization", "small") is None and store.read("Organization", "large") is None
+        with store.database.session() as session:
+            session.run(f"PRAGMA max_page_count = {pages[0] + 2000}")
+        assert all(isinstance(done, list) for done in store.commit_each(writes))
+    finally:
+        store.close()

@@ -15,7 +15,7 @@ from fhir_registry.mapping import names
 from fhir_registry.mapping.names import coded, stable_id
 from fhir_registry.mapping.reading import status_of
 from fhir_registry.mapping.resources import ACTIVE, UNKNOWN
-from fhir_registry.pipeline import Registered, count_changed, parts_of, provenance_targets, put, with_status
+from fhir_registry.pipeline import Registered, again, count_changed, parts_of, provenance_targets, put, with_status
 from fhir_registry.search.query import read_query
 from fhir_registry.store.base import Store, Write
 
@@ -23,6 +23,7 @@ KIND = "nonconformity"
 _TITLE = "Nonconformity record"
 
 
+@again
 def suspend(store: Store, engine_sha3_512: str, identifier: str, finding: str, record: bytes) -> Registered | None:
     """Put the model version of an engine in doubt, with the signed ``record`` as evidence.
 
@@ -36,11 +37,16 @@ def suspend(store: Store, engine_sha3_512: str, identifier: str, finding: str, r
     changed = with_status(model, UNKNOWN)
     if said not in model.get("property", ()):
         changed["property"] = [*model.get("property", ()), said]
-    writes = [*map(put, _evidence(model["id"], identifier, record)), put(with_status(engine, UNKNOWN)), put(changed)]
+    writes = [
+        *map(put, _evidence(model["id"], identifier, record)),
+        put(with_status(engine, UNKNOWN), _version(engine)),
+        put(changed, _version(model)),
+    ]
     written = store.commit(writes)
     return Registered(model["id"], written[-1].stored.version, count_changed(written))
 
 
+@again
 def restore(store: Store, engine_sha3_512: str) -> Registered | None:
     """The engine passed, and no record about it is open: it is active, and so is its model version with its last one.
 
@@ -49,13 +55,13 @@ def restore(store: Store, engine_sha3_512: str) -> Registered | None:
     engine, model = _registered(store, engine_sha3_512)
     if engine is None or model is None or status_of(engine) != UNKNOWN or status_of(model) != UNKNOWN:
         return None
-    writes = [put(with_status(engine, ACTIVE))]
+    writes = [put(with_status(engine, ACTIVE), _version(engine))]
     if all(part == engine["id"] or status_of(_read(store, part)) != UNKNOWN for part in parts_of(model)):
         changed = with_status(model, ACTIVE)
         kept = [
             p for p in model.get("property", ()) if not any(c.get("code") == KIND for c in p["type"].get("coding", ()))
         ]
-        writes += [put({**changed, "property": kept}), *_superseded(store, model["id"])]
+        writes += [put({**changed, "property": kept}, _version(model)), *_superseded(store, model["id"])]
     written = store.commit(writes)
     current = store.read("DeviceDefinition", model["id"])
     assert current is not None
@@ -84,6 +90,10 @@ def _read(store: Store, identifier: str) -> dict[str, Any]:
     stored = store.read("DeviceDefinition", identifier)
     found: Any = read_json(stored.body) if stored is not None and not stored.deleted else {}
     return dict(found)
+
+
+def _version(resource: dict[str, Any]) -> int:
+    return int(resource["meta"]["versionId"])
 
 
 def _evidence(model: str, identifier: str, record: bytes) -> list[dict[str, Any]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from evidence.verifier.errors import UsageError
 from fhir_registry.json_text import read_json
@@ -15,7 +16,7 @@ from fhir_registry.mapping.names import stable_id
 from fhir_registry.mapping.reading import properties, status_of
 from fhir_registry.mapping.resources import RETIRED, UNKNOWN, model_id, provenance, resources_of
 from fhir_registry.search.extract import index_rows
-from fhir_registry.store.base import Store, Write, Written
+from fhir_registry.store.base import ConflictError, Store, Write, Written
 from fhir_registry.validation.walk import validate
 
 
@@ -28,6 +29,31 @@ class Registered:
     changed: int
 
 
+_TRIES: Final = 5
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def again(change: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """``change`` anew where another process wrote, between its read and its write, what it had read.
+
+    So a withdrawal is not undone by a registration or recertification that began before it.
+    """
+
+    @wraps(change)
+    def repeated(*given: Given.args, **named: Given.kwargs) -> Answer:
+        for _ in range(_TRIES):
+            try:
+                return change(*given, **named)
+            except ConflictError as error:
+                if error.status != 412:
+                    raise
+        raise UsageError("others change this model version at the same time, and nothing was written; try again")
+
+    return repeated
+
+
+@again
 def register(store: Store, facts: ReleaseFacts) -> Registered:
     """Store everything of a verified release. The same release again changes nothing.
 
@@ -48,15 +74,18 @@ def register(store: Store, facts: ReleaseFacts) -> Registered:
         )
     resources = resources_of(facts)
     resources[-1] = _joined(store, current, resources[-1], facts)
-    written = store.commit([put(item) for item in resources])
-    model = next(w for w in written if w.stored.id == model_id(facts))
-    signed = put(provenance(facts, model.stored.version, facts.statement.created))
+    *others, model = resources
+    expected = stored.version if stored is not None and current else 0
+    written = store.commit([*map(put, others), put(model, expected)])
+    kept = written[-1]
+    signed = put(provenance(facts, kept.stored.version, facts.statement.created))
     # The signatures stay with the version of the model they were registered with.
-    if model.changed or store.read("Provenance", signed.id) is None:
+    if kept.changed or store.read("Provenance", signed.id) is None:
         written += store.commit([signed])
-    return Registered(model.stored.id, model.stored.version, count_changed(written))
+    return Registered(kept.stored.id, kept.stored.version, count_changed(written))
 
 
+@again
 def withdraw(store: Store, model: str, reason: str) -> Registered:
     """Mark a model version (``NAME|VERSION`` or the id of its DeviceDefinition) and its engines as retired.
 
@@ -72,7 +101,7 @@ def withdraw(store: Store, model: str, reason: str) -> Registered:
     changed = with_status(resource, RETIRED)
     if status_of(resource) != RETIRED:
         changed["property"] = [*changed.get("property", ()), said]
-    writes = [put(changed)]
+    writes = [put(changed, found.version)]
     for identifier in parts:
         engine = store.read("DeviceDefinition", identifier)
         if engine is not None and not engine.deleted:
@@ -175,6 +204,12 @@ def _find(store: Store, model: str) -> Any:
         raise UsageError(
             f"the registry has no model version {model!r}; give NAME|VERSION as `cuvil registry list` shows it"
         )
+    body: Any = read_json(found.body)
+    if names.PROFILE not in body.get("meta", {}).get("profile", ()):
+        raise UsageError(
+            f"DeviceDefinition/{model} is no model version (an engine is withdrawn with the one it is a part of); give "
+            "NAME|VERSION as `cuvil registry list` shows it"
+        )
     return found
 
 
@@ -185,15 +220,20 @@ def with_status(resource: dict[str, Any], status: str) -> dict[str, Any]:
     return {**resource, "meta": meta, "modifierExtension": [{"url": names.STATUS, "valueCode": status}, *others]}
 
 
-def put(resource: dict[str, Any]) -> Write:
-    """The write of a resource this software made, which is therefore valid."""
+def put(resource: dict[str, Any], expected: int | None = None) -> Write:
+    """The write of a resource this software made, which is therefore valid.
+
+    ``expected``: the version it was made from, 0 where there was none; ``None``: whatever is there.
+    """
     wrong = [i for i in validate(resource) if i.severity == "error"]
     if wrong:
         raise UsageError(
             f"this cannot be registered: {resource['resourceType']} would not be valid at {wrong[0].expression}: "
             f"{wrong[0].text}"
         )
-    return Write("PUT", resource["resourceType"], resource["id"], resource, tuple(index_rows(resource)))
+    return Write(
+        "PUT", resource["resourceType"], resource["id"], resource, tuple(index_rows(resource)), expected=expected
+    )
 
 
 def count_changed(written: Iterable[Written]) -> int:

@@ -23,16 +23,18 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
     """The event's bytes. ``observer``: the name of this registry. Parameters of a search are kept as they were sent."""
     moment = now or datetime.now(UTC)
     parts = request.parts
-    search = (request.method in ("GET", "HEAD") and len(parts) <= 1) or parts[1:] == ["_search"]
-    code = "search-type" if search and parts and parts[0][:1].isupper() else _CODES.get(request.method, "read")
+    code, action = _interaction(request, response)
     fine = response.status < 400
     entity: list[dict[str, Any]] = []
     if len(parts) >= 2 and parts[0][:1].isupper() and parts[1][:1] not in ("_", "$"):
         entity.append({"what": {"reference": f"{parts[0]}/{parts[1]}"[:200]}})
     elif location := response.headers.get("Location", ""):
         entity.append({"what": {"reference": location.removeprefix(f"{request.base}/").partition("/_history")[0]}})
-    if request.query:
-        sent = base64.b64encode(f"{request.path}?{request.query}"[:8000].encode("utf-8", "replace")).decode()
+    asked = request.query
+    if parts[1:] == ["_search"]:  # its parameters are in the body, too
+        asked = "&".join(filter(None, (asked, request.body.decode("utf-8", "replace"))))
+    if asked:
+        sent = base64.b64encode(f"{request.path}?{asked}"[:8000].encode("utf-8", "replace")).decode()
         entity.append({"role": {"coding": [_ROLE]}, "query": sent})
     agent: dict[str, Any] = {"who": {"display": request.who or "anonymous"}, "requestor": True}
     if request.client:
@@ -41,7 +43,7 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
         "resourceType": "AuditEvent",
         "category": [{"coding": [_CATEGORY]}],
         "code": {"coding": [{"system": _INTERACTIONS, "code": code}]},
-        "action": "E" if search else _ACTIONS.get(request.method, "R"),
+        "action": action,
         "recorded": moment.isoformat(timespec="milliseconds")[:23] + "Z",
         "outcome": {
             "code": {"system": _OUTCOME, "code": "0" if fine else ("4" if response.status < 500 else "8")},
@@ -53,3 +55,24 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
     if entity:
         event["entity"] = entity
     return _JSON(event).encode()
+
+
+def _interaction(request: Request, response: Response) -> tuple[str, str]:
+    """Code of restful-interaction and action (C, R, U, D, or E for what is executed)."""
+    parts, method = request.parts, request.method
+    last = parts[-1] if parts else ""
+    if last.startswith("$"):
+        return "operation", "E"
+    if last == "_search":
+        return "search-type", "E"
+    if method in ("GET", "HEAD"):
+        if len(parts) == 1 and last[:1].isupper():
+            return "search-type", "E"
+        if last == "metadata":
+            return "capabilities", "R"
+        if last == "_history":
+            return ("history-system", "history-type", "history-instance")[min(len(parts), 3) - 1], "R"
+        return "vread" if parts[2:3] == ["_history"] else "read", "R"
+    if method == "POST" and not parts:
+        return ("batch" if b'"batch-response"' in response.body[:200] else "transaction"), "E"
+    return _CODES.get(method, "read"), _ACTIONS.get(method, "R")

@@ -201,6 +201,9 @@ def _value(parameter: SearchParameter, modifier: str, target: str, text: str) ->
         parts = _split(text, "|")
         if len(parts) > 2:
             raise SearchError(f"{name} is [system|]code, not {text[:60]!r}")
+        if name == "identifier" and parts[0] and len(parts) == 2 and ":" not in parts[0]:
+            # Without this a model's NAME|VERSION, as people write it, would be looked for as VERSION in a system NAME.
+            raise SearchError(f"identifier: {parts[0][:60]!r} is no system (a URI); a | within a value is written \\|")
         return Value(_unescaped(parts[-1]), _unescaped(parts[0]) if len(parts) == 2 else None)
     if kind not in ("number", "quantity"):
         text = _unescaped(text)

@@ -79,10 +79,15 @@ def _writing(scope: Scope) -> bool:
 
 
 def network(address: str) -> str:
-    """Whose bucket it is: an IPv4 address, or the /64 an IPv6 client chooses its addresses from."""
+    """Whose bucket it is: an IPv4 address, or the /64 an IPv6 client chooses its addresses from.
+
+    A server that listens on IPv6 sees clients of IPv4 as ::ffff:A.B.C.D, which are all of one /64.
+    """
     if ":" not in address:
         return address
     try:
+        if (mapped := ipaddress.IPv6Address(address).ipv4_mapped) is not None:
+            return str(mapped)
         return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
     except ValueError:
         return address

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from evidence.verifier.errors import UsageError
 from fhir_registry.search.sql import Dialect
 from fhir_registry.store.base import StoreUnavailableError, TooLongError
 from fhir_registry.store.sql_store import SqlStore, utc_now
@@ -25,6 +26,8 @@ _AWAY: Final = {
     sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
     sqlite3.SQLITE_CANTOPEN: "its file cannot be opened",
     sqlite3.SQLITE_READONLY: "its file may not be written",
+    sqlite3.SQLITE_CORRUPT: "its file is damaged",
+    sqlite3.SQLITE_NOTADB: "its file is no database",
 }
 
 
@@ -49,9 +52,13 @@ class SqliteDatabase:
         self._all: list[SqliteSession] = []
         self._guard = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
-        for text in tables:
-            with self.session() as session:
-                session.run(text)
+        try:
+            for text in tables:
+                with self.session() as session:
+                    session.run(text)
+        except StoreUnavailableError as error:
+            self.close()
+            raise UsageError(f"{path}: {error}; restore it from a backup, or move it away to begin anew") from None
 
     def _own(self) -> SqliteSession:
         found = getattr(self._local, "session", None)
@@ -68,17 +75,17 @@ class SqliteDatabase:
     def session(self) -> Iterator[SqliteSession]:
         try:
             yield self._own()
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise _unavailable(error) from error
 
     @contextmanager
     def hurried(self, seconds: float) -> Iterator[None]:
-        session = self._own()
-        session.deadline = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            session.deadline = math.inf
+        with self.session() as session:
+            session.deadline = time.monotonic() + seconds
+            try:
+                yield
+            finally:
+                session.deadline = math.inf
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSession]:
@@ -132,7 +139,7 @@ class SqliteSession:
         self.connection.execute(text, values)
 
 
-def _unavailable(error: sqlite3.OperationalError) -> Exception:
+def _unavailable(error: sqlite3.DatabaseError) -> Exception:
     """The error itself where it is one of the program."""
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
         return TooLongError("the search takes longer than it was given")

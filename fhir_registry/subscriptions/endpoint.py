@@ -107,11 +107,13 @@ class Endpoints:
         seconds: float,
     ) -> None:
         held = socket.socket(*kind)
-        # The time limit of a socket is for each step; a receiver that sends a byte now and then meets this one.
-        watch = threading.Timer(seconds, _end, (held,))
+        # The time limit of a socket is for each step; a receiver that sends a byte now and then meets this one. It
+        # has a descriptor of its own: TLS takes the first one away from ``held``.
+        same = held.dup()
+        watch = threading.Timer(seconds, _end, (same,))
         watch.daemon = True
+        watch.start()
         try:
-            watch.start()
             held.settimeout(seconds)
             held.connect(address)
             if parts.scheme == "https":
@@ -127,6 +129,8 @@ class Endpoints:
                 raise EndpointError(f"the endpoint answered {answer.status}{moved}")
         finally:
             watch.cancel()
+            watch.join()  # it must not meet a descriptor that is somebody else's by then
+            same.close()
             held.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from registry_client import Client
 from test_registry_validation import DEVICE
 
+from cuvil_assets.cli import main
 from fhir_registry.audit.outbox import ChainError, Outbox
 from fhir_registry.validation.walk import validate
 
@@ -34,6 +35,31 @@ def test_each_access_is_an_event_before_it_is_answered(registry: Client) -> None
     assert events[0]["entity"][0]["what"]["reference"] == f"DeviceDefinition/{made['id']}"
     assert base64.b64decode(events[2]["entity"][0]["query"]) == b"DeviceDefinition?identifier=cxr-1.0"
     assert registry.outbox.verify()[0] == 5
+
+
+def test_an_event_says_what_was_asked(registry: Client) -> None:
+    """An operation or a search by POST creates nothing, and the parameters in a body are no less a search."""
+    made = registry.created({k: v for k, v in DEVICE.items() if k != "id"})
+    place = f"DeviceDefinition/{made['id']}"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    registry.raw("POST", f"{registry.base}/DeviceDefinition/_search", b"identifier=cxr-1.0", form)
+    for path in (f"{place}/$validate", f"{place}/_history", f"{place}/_history/1", "_history", "metadata"):
+        registry.call("GET", path)
+    registry.call("POST", "", {"resourceType": "Bundle", "type": "batch", "entry": []})
+    events = [json.loads(entry.body) for entry in registry.outbox.entries()]
+    assert [(e["code"]["coding"][0]["code"], e["action"]) for e in events] == [
+        ("create", "C"),
+        ("search-type", "E"),
+        ("operation", "E"),
+        ("history-instance", "R"),
+        ("vread", "R"),
+        ("history-system", "R"),
+        ("capabilities", "R"),
+        ("batch", "E"),
+    ]
+    for event in events:
+        assert [i for i in validate(event) if i.severity == "error"] == []
+    assert base64.b64decode(events[1]["entity"][0]["query"]) == b"DeviceDefinition/_search?identifier=cxr-1.0"
 
 
 def filled(path: Path) -> Outbox:
@@ -60,6 +86,23 @@ def test_what_is_done_to_the_outbox_is_seen(tmp_path: Path, change: str, said: s
     with pytest.raises(ChainError, match=said):
         outbox.verify()
     outbox.close()
+
+
+@pytest.mark.parametrize("name", ["audit", "tokens"])
+def test_a_file_that_is_no_database_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"{name}.sqlite").write_text("this is no database, whoever put it here\n" * 100)
+    assert main(["registry", "serve", "--port", "0", "--data", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{name}.sqlite" in said and "is no database" in said and "internal error" not in said
+
+
+def test_a_damaged_trail_is_said_to_be_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(tmp_path / "audit.sqlite").close()
+    with (tmp_path / "audit.sqlite").open("rb+") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+    assert main(["registry", "audit", "--data", str(tmp_path)]) == 2
+    assert "its file is damaged" in capsys.readouterr().err
 
 
 def test_two_processes_share_one_chain(tmp_path: Path) -> None:

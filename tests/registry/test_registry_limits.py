@@ -74,6 +74,7 @@ def test_an_ipv6_client_has_one_bucket_for_its_network() -> None:
     assert network("2001:db8:1:2:3::4") == network("2001:db8:1:2::9") != network("2001:db8:1:3::4")
     assert network("10.0.0.1") == "10.0.0.1" != network("10.0.0.2")
     assert network("fe80::1%eth0") == network("fe80::2")
+    assert network("::ffff:10.0.0.1") == "10.0.0.1"  # as a server on IPv6 sees it
     assert network("") == "" and network("a:b") == "a:b"
 
 

@@ -32,6 +32,7 @@ def test_from_a_release_to_what_a_hospital_sees(
     running: Running, released: Released, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fhirpy import SyncFHIRClient
+    from fhirpy.base.exceptions import OperationOutcome
 
     client = running.client
     cuvil("registry", "register", released.folder)
@@ -55,7 +56,11 @@ def test_from_a_release_to_what_a_hospital_sees(
         "version": ["2006+A1:2015"],
     }
     assert found.search(**{"model-purpose:contains": "made for tests"}).get()["id"] == model["id"]
-    assert found.search(**{"input-profile:contains": "float32)[1,1,8,8"}).get()["id"] == model["id"]
+    assert found.search(**{"input-profile:contains": r"float32)[1\,1\,8\,8"}).get()["id"] == model["id"]
+    assert not found.search(**{"input-profile:contains": r"float32)[1\,1\,8\,9"}).fetch()
+    assert found.search(identifier=r"tiny\|1.0.0").get()["id"] == model["id"]
+    with pytest.raises(OperationOutcome, match="is no system"):
+        found.search(identifier="tiny|1.0.0").fetch()
     assert found.search(**{"artifact-status": "active", "manufacturer.name": "example"}).count() == 2
     status, _, view = client.call("GET", f"DeviceDefinition/{model['id']}/$model-resource")
     assert status == 200 and view["status"] == "active" and view["modelPurpose"] == "Finds nothing; made for tests."

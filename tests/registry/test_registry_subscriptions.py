@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from registry_client import Client
 from registry_receiver import Receiver, receiving
 from registry_serving import serving
+from test_registry_access import Authority
 from test_registry_rest import device
 
 from cuvil_assets.cli import main
@@ -268,19 +272,31 @@ def test_a_name_is_checked_where_it_leads(monkeypatch: pytest.MonkeyPatch) -> No
         Endpoints().post("https://example.org/", b"{}", {}, 1.0)
 
 
-def test_a_receiver_that_drips_is_given_up() -> None:
+@pytest.mark.parametrize("secured", [False, True])
+def test_a_receiver_that_drips_is_given_up(secured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
+    import ssl
     import threading
     import time
 
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if secured:
+        ours = Authority.make("authority")
+        (tmp_path / "authority.pem").write_bytes(ours.certificate.public_bytes(Encoding.PEM))
+        use = ExtendedKeyUsageOID.SERVER_AUTH
+        context.load_cert_chain(ours.issue(tmp_path, "server", ec.generate_private_key(ec.SECP256R1()), use))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        sent = 0
 
         def drip() -> None:
-            held, _ = listener.accept()
-            with held:
+            nonlocal sent
+            plain, _ = listener.accept()
+            with context.wrap_socket(plain, server_side=True) if secured else plain as held:
                 try:
-                    for byte in b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000:
+                    for byte in b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 90:
                         held.sendall(bytes([byte]))
+                        sent += 1
                         time.sleep(0.05)
                 except OSError:
                     return
@@ -290,6 +306,7 @@ def test_a_receiver_that_drips_is_given_up() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         begin = time.monotonic()
         with pytest.raises(EndpointError):
-            Endpoints(frozenset({address})).post(f"http://{address}/", b"{}", {}, 0.5)
-        assert time.monotonic() - begin < 10
+            scheme = "https" if secured else "http"
+            Endpoints(frozenset({address})).post(f"{scheme}://{address}/", b"{}", {}, 0.5)
+        assert sent and time.monotonic() - begin < 10
         thread.join(timeout=10)

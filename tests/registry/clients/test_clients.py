@@ -62,7 +62,7 @@ def test_fhirpy_finds_and_reads(registered: Running, released: Released) -> None
     for found in (
         models.search(identifier="https://cuvil.org/fhir/NamingSystem/model-version|tiny\\|1.0.0").get(),
         models.search(**{"model-purpose:contains": "made for tests"}).get(),
-        models.search(**{"input-profile:contains": "float32)[1,1,8,8"}).first(),
+        models.search(**{"input-profile:contains": r"float32)[1\,1\,8\,8"}).first(),
         hospital.reference("DeviceDefinition", model["id"]).to_resource(),
     ):
         assert found["id"] == model["id"]
@@ -160,7 +160,7 @@ def test_fhir_pyrate(registered: Running, released: Released, token: Callable[[]
         assert found["number"].tolist() == ["1.0.0"] and found["status"].tolist() == ["active"]
         identifier = found["id"].item()
         assert models(**{"model-purpose:contains": "made for tests"})["id"].tolist() == [identifier]
-        assert identifier in models(**{"input-profile:contains": "float32)[1,1,8,8"})["id"].tolist()
+        assert identifier in models(**{"input-profile:contains": r"float32)[1\,1\,8\,8"})["id"].tolist()
         documents = frame("DocumentReference", type="release")
         (address,) = documents["content_0_attachment_url"].tolist()
         _, _, data = client.raw("GET", address)

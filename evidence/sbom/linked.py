@@ -17,13 +17,14 @@ from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.sources import host_sources
 from evidence.sbom.environment import cuvil_licence, cuvil_version
-from evidence.sbom.parts import LINKED, Licence, Part, listing_digests
+from evidence.sbom.parts import LINKED, TOOL, Licence, Part, listing_digests
 from evidence.sbom.toolchain import Zig, installed_zig
 from evidence.verifier.digests import digest_bytes
 from evidence.verifier.records import StageRecord
 
 MUSL, ZIG_LIBC, COMPILER_RT, OBJECT, LINKER = "musl", "zig-libc", "compiler-rt", "object", "linker"
 GLIBC = "glibc"
+DEVICE_COMPILER = "tool:nvcc"
 LIBRARIES = (MUSL, GLIBC, ZIG_LIBC, COMPILER_RT)
 DIGEST_OF_LISTING = "the lines NAME SHA3-512 of its objects in this engine"
 DIGEST_OF_BYTES = "the bytes it contributes to the engine, in address order"
@@ -91,7 +92,7 @@ def libraries(zig: Zig) -> dict[str, Library]:
 
 
 def linked_parts(engine: StageRecord, find: Callable[[str], bytes | None], sources: Mapping[str, bytes]) -> list[Part]:
-    """Parts for objects, libraries and source files; ``sources`` are the generated files by name.
+    """Parts for objects, libraries, source files and a GPU's compiler; ``sources`` are the generated files by name.
 
     Raises ``RefusedError`` when the build report lists no linked objects (an engine of an older Cuvil), names bytes the
     engine does not hold, or was made with another compiler or runtime than those installed here.
@@ -112,7 +113,30 @@ def linked_parts(engine: StageRecord, find: Callable[[str], bytes | None], sourc
         members.setdefault(entry["origin"], []).append(part)
     for origin in (name for name in LIBRARIES if name in members):
         parts.append(_library(origin, known[origin], members[origin]))
-    return parts + _files(report["files"], files, parts)
+    return [*parts, *_files(report["files"], files, parts), *device_compiler(report)]
+
+
+def device_compiler(report: Mapping[str, Any]) -> list[Part]:
+    """The compiler of the GPU kernels, where the build report of an engine names one."""
+    if "cuda" not in report:
+        return []
+    compiler = report["cuda"]["compiler"]
+    return [
+        Part(
+            ref=DEVICE_COMPILER,
+            kind="application",
+            name=compiler["name"],
+            group=TOOL,
+            version=compiler["version"],
+            supplier="NVIDIA Corporation",
+            description="Compiler of the GPU kernels: kernels.cu to the code that the engine embeds.",
+            properties={
+                "cuvil:program-sha256": compiler["sha256"],
+                "cuvil:licence": "CUDA Toolkit End User License Agreement; it has no SPDX identifier",
+            },
+            own=False,
+        )
+    ]
 
 
 def top_refs(parts: list[Part]) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ else:
 
 @no_gpu
 def test_an_inference_right_after_erasure_is_whole_and_launches_do_not_run_alone(tiny, tmp_path):
-    """The emulated driver fills memory as late as allowed: an erasure nobody waits for would wipe what comes after."""
+    """The emulated driver fills memory late: an erasure that nobody waits for wipes what comes after."""
     folder, emulated = tiny
     library = compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so")
     done = _run(*emulated, sys.executable, "-c", ERASED_BETWEEN, library, folder / "x.npy")

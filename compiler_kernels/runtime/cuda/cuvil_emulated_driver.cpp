@@ -33,7 +33,7 @@ struct Step {
 Step *captured, *last;
 bool capturing;
 
-/* Fills and copies on the default stream, made as late as allowed: when somebody waits for it. */
+/* Fills and copies on the default stream, made when somebody waits for it, or in the middle of a graph that does not. */
 struct Late {
     void *to;
     unsigned char *bytes;
@@ -189,8 +189,11 @@ cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsig
 }
 cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream)
 {
-    for (const Step *s = (const Step *)(void *)exec; s; s = s->next)
+    int done = 0;
+    for (const Step *s = (const Step *)(void *)exec; s; s = s->next) {
         if (const int result = execute(s)) return result;
+        if (++done == 2) make_late(); /* in the middle of what did not wait: behind the first copy and kernel */
+    }
     return SUCCESS;
 }
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **arguments, void **)

@@ -34,8 +34,10 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
     if parts[1:] == ["_search"]:  # its parameters are in the body, too
         asked = "&".join(filter(None, (asked, request.body.decode("utf-8", "replace"))))
     if asked:
-        sent = base64.b64encode(f"{request.path}?{asked}"[:8000].encode("utf-8", "replace")).decode()
-        entity.append({"role": {"coding": [_ROLE]}, "query": sent})
+        entity.append(_query(f"{request.path}?{asked}"))
+    for text in response.about:
+        plain = "/" in text and "?" not in text
+        entity.append({"what": {"reference": text[:200]}} if plain else _query(text))
     agent: dict[str, Any] = {"who": {"display": request.who or "anonymous"}, "requestor": True}
     if request.client:
         agent["networkString"] = request.client
@@ -55,6 +57,11 @@ def audit_event(request: Request, response: Response, observer: str, now: dateti
     if entity:
         event["entity"] = entity
     return _JSON(event).encode()
+
+
+def _query(text: str) -> dict[str, Any]:
+    sent = base64.b64encode(text[:8000].encode("utf-8", "replace")).decode()
+    return {"role": {"coding": [_ROLE]}, "query": sent}
 
 
 def _interaction(request: Request, response: Response) -> tuple[str, str]:

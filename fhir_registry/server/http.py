@@ -66,10 +66,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
+    """``about``: for the audit trail, the resources and searches that the entries of a Bundle were about."""
+
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = FHIR_JSON
+    about: tuple[str, ...] = ()
 
 
 class HttpError(Exception):

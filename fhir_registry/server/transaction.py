@@ -35,7 +35,20 @@ async def process(service: Service, request: Request) -> Response:
     if kind == "transaction":
         return await _transaction(service, request, items)
     answers = await asyncio.gather(*(_one(service, request, item) for item in items))
-    return Response(200, bundle("batch-response", answers, [], None))
+    return _response("batch-response", request, items, answers)
+
+
+def _response(kind: str, request: Request, items: Sequence[_Item], answers: Sequence[bytes]) -> Response:
+    about = tuple(_about(request.base, item, answer) for item, answer in zip(items, answers, strict=True))
+    return Response(200, bundle(kind, answers, [], None), about=about)
+
+
+def _about(base: str, item: _Item, answer: bytes) -> str:
+    """The resource of an entry, or its search; of a create, the resource it became."""
+    if item.id or item.method == "GET":
+        return f"{item.kind}/{item.id}" if item.id else item.url
+    made = answer.rpartition(b'"location":"')[2].partition(b"/_history")[0] if b'"location":"' in answer else b""
+    return made.decode("utf-8", "replace").removeprefix(f"{base}/") or item.kind
 
 
 class _Item:
@@ -91,7 +104,7 @@ async def _transaction(service: Service, request: Request, items: Sequence[_Item
     for item in items:
         if item.method == "GET":
             answers[id(item)] = await _one(service, request, item)
-    return Response(200, bundle("transaction-response", [answers[id(item)] for item in items], [], None))
+    return _response("transaction-response", request, items, [answers[id(item)] for item in items])
 
 
 def _writes(

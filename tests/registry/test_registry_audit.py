@@ -62,6 +62,29 @@ def test_an_event_says_what_was_asked(registry: Client) -> None:
     assert base64.b64decode(events[1]["entity"][0]["query"]) == b"DeviceDefinition/_search?identifier=cxr-1.0"
 
 
+@pytest.mark.parametrize("kind", ["batch", "transaction"])
+def test_a_bundle_names_what_its_entries_were_about(kind: str, registry: Client) -> None:
+    made = registry.created({k: v for k, v in DEVICE.items() if k != "id"})
+    place = f"DeviceDefinition/{made['id']}"
+    organization = {"resourceType": "Organization", "name": "Example"}
+    entries = [
+        {"request": {"method": "GET", "url": place}},
+        {"request": {"method": "GET", "url": "DeviceDefinition?identifier=cxr-1.0"}},
+        {"request": {"method": "POST", "url": "Organization"}, "resource": organization},
+    ]
+    status, _, _ = registry.call("POST", "", {"resourceType": "Bundle", "type": kind, "entry": entries})
+    (stored,) = registry.call("GET", "Organization")[2]["entry"]
+    event = [json.loads(entry.body) for entry in registry.outbox.entries()][1]
+    assert status == 200 and event["code"]["coding"][0]["code"] == kind
+    assert [i for i in validate(event) if i.severity == "error"] == []
+    assert [e["what"]["reference"] for e in event["entity"] if "what" in e] == [
+        place,
+        f"Organization/{stored['resource']['id']}",
+    ]
+    queries = [base64.b64decode(e["query"]) for e in event["entity"] if "query" in e]
+    assert queries == [b"DeviceDefinition?identifier=cxr-1.0"]
+
+
 def filled(path: Path) -> Outbox:
     outbox = Outbox(path)
     for number in range(20):

@@ -34,8 +34,8 @@ LATENCY_MS = 50.0
 """What the 99th percentile may be at half load."""
 SEARCH_MS = 20.0
 SEARCHES = {
-    "identifier": "identifier={system}|model-{n}|1.0.0",
-    "identifier, any system": "identifier=model-{n}|1.0.0",
+    "identifier": r"identifier={system}|model-{n}\|1.0.0",
+    "identifier, any system": r"identifier=model-{n}\|1.0.0",
     "device-name": "device-name=pneumonia finder {n}",
     "device-name, many": "device-name=pneumonia",
     "device-name:exact": "device-name:exact=nodule finder {n}",
@@ -43,7 +43,7 @@ SEARCHES = {
     "model-purpose": "model-purpose=second reading for embolism",
     "model-purpose:contains": "model-purpose:contains=stenosis",
     "model-purpose:contains, none": "model-purpose:contains=nothing like it",
-    "input-profile": "input-profile=image: tensor(float32)[1,1,64",
+    "input-profile": r"input-profile=image: tensor(float32)[1\,1\,64",
     "artifact-status": "artifact-status=retired",
     "artifact-status:not": "artifact-status:not=retired",
     "specification": "specification={system}|standard-3",
@@ -128,7 +128,7 @@ def searches(server: Server, resources: int, rounds: int) -> list[dict[str, Any]
     for name, text in SEARCHES.items():
         requests = []
         for number in random.Random(8).choices(range(0, resources, 8), k=rounds):
-            pairs = text.replace("model-{n}|", "model-{n}\\|").format(n=number, system=SYSTEM).split("&")
+            pairs = text.format(n=number, system=SYSTEM).split("&")
             query = "&".join("=".join(quote(side, safe=":") for side in pair.split("=", 1)) for pair in pairs)
             requests.append(server.get(f"DeviceDefinition?_count=20{'&' + query if query else ''}"))
         one: Measured = paced(server.host, server.port, Load(name, requests, once=True), 30, 1, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -141,6 +142,9 @@ def serve(registry: Registry, listener: socket.socket, ready: Callable[[], None]
     from fhir_registry.server.protocol import FhirProtocol
 
     allow_files()
+    # What is there now stays: a collection that walks the definitions too stops every client for tenths of a second.
+    gc.collect()
+    gc.freeze()
     tls = registry.serving.tls
     context = server_context(tls) if tls is not None else None
     config = uvicorn.Config(

@@ -8,10 +8,10 @@ import pytest
 import small_models
 
 from benchmarks import bench, bits, zoo
-from compiler_kernels import compile as compile_module
 from compiler_kernels.compile import native_target
 from compiler_kernels.targets.isa import SCALAR, VARIANTS
 from compiler_kernels.targets.registry import runs_natively
+from compiler_kernels.toolchain import engines
 from evidence.timing import bench as timing
 from evidence.timing import machine
 from evidence.timing.runners import Runner, Sample
@@ -169,13 +169,13 @@ def test_bits_are_equal_over_all_ways(model, tmp_path, capsys):
 
 
 def test_bits_notice_a_thread_that_leaves_out_its_last_item(model, monkeypatch, capsys):
-    whole = compile_module.runtime_sources()
+    whole = engines.host_sources(False)
     good = b"end = share(step->items, self + 1);"
     assert good in whole["cuvil_threads.c"]
     broken = {
         **whole,
         "cuvil_threads.c": whole["cuvil_threads.c"].replace(good, b"end = share(step->items, self + 1) - self;"),
     }
-    monkeypatch.setattr(compile_module, "runtime_sources", lambda: broken)
+    monkeypatch.setattr(engines, "host_sources", lambda gpu: broken)
     assert bits.main([str(model), "--no-emulator"]) == 1
     assert "DIFFERENT RESULTS" in capsys.readouterr().out

@@ -115,3 +115,22 @@ def written_view(ops: Sequence[Op], dims: Sequence[int]) -> View | None:
         else:
             view = reshaped(view, before)
     return view
+
+
+def joined_axes(dims: Sequence[int], views: Sequence[View]) -> tuple[list[int], list[list[int]]]:
+    """Axes with adjacent ones joined wherever every view allows it, and their steps in each view."""
+    size: list[int] = []
+    steps: list[list[int]] = [[] for _ in views]
+    for axis, count in enumerate(dims):
+        if count == 1:
+            continue
+        here = [v.steps[axis] for v in views]
+        if size and all(s[-1] == h * count for s, h in zip(steps, here, strict=True)):
+            size[-1] *= count
+            for s, h in zip(steps, here, strict=True):
+                s[-1] = h
+            continue
+        size.append(count)
+        for s, h in zip(steps, here, strict=True):
+            s.append(h)
+    return size, steps

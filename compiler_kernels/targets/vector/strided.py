@@ -14,7 +14,7 @@ from typing import Final
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.text import format_op
-from compiler_kernels.ir.views import MOVES, View, views_of, written_view
+from compiler_kernels.ir.views import MOVES, View, joined_axes, views_of, written_view
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.passes.products import PANELS, PANELS_TRANSPOSED
 from compiler_kernels.targets.c.writer import Code, Kernel, linear
@@ -88,20 +88,7 @@ class _Loops:
 
 
 def _merged(dims: Sequence[int], views: Sequence[View]) -> _Loops:
-    size: list[int] = []
-    steps: list[list[int]] = [[] for _ in views]
-    for axis in range(len(dims)):
-        if dims[axis] == 1:
-            continue
-        here = [v.steps[axis] for v in views]
-        if size and all(s[-1] == h * dims[axis] for s, h in zip(steps, here, strict=True)):
-            size[-1] *= dims[axis]
-            for s, h in zip(steps, here, strict=True):
-                s[-1] = h
-            continue
-        size.append(dims[axis])
-        for s, h in zip(steps, here, strict=True):
-            s.append(h)
+    size, steps = joined_axes(dims, views)
     if not size:
         size, steps = [1], [[1] if n == 0 else [0] for n in range(len(views))]
     shape = tuple(size)

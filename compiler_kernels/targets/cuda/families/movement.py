@@ -6,14 +6,13 @@ elementwise chains with the moves in their body are here too, as they are reads 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
-from compiler_kernels.ir.views import MOVES, View, views_of, written_view
+from compiler_kernels.ir.views import MOVES, View, joined_axes, views_of, written_view
 from compiler_kernels.passes.fuse import ELEMENTWISE
 from compiler_kernels.passes.products import PANELS, PANELS_TRANSPOSED
 from compiler_kernels.targets.c.writer import Code, c_float, linear
@@ -111,25 +110,6 @@ def packing(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     return _launch(function, name, code, items)
 
 
-def _merged(dims: Sequence[int], views: Sequence[View]) -> tuple[list[int], list[list[int]]]:
-    """Axes with adjacent ones joined wherever every view allows it, and their steps in each view."""
-    size: list[int] = []
-    steps: list[list[int]] = [[] for _ in views]
-    for axis, count in enumerate(dims):
-        if count == 1:
-            continue
-        here = [v.steps[axis] for v in views]
-        if size and all(s[-1] == h * count for s, h in zip(steps, here, strict=True)):
-            size[-1] *= count
-            for s, h in zip(steps, here, strict=True):
-                s[-1] = h
-            continue
-        size.append(count)
-        for s, h in zip(steps, here, strict=True):
-            s.append(h)
-    return size, steps
-
-
 def strided(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
     """Moves, then elementwise operations, then transposes or reshapes, on plain values."""
     ops = function.ops
@@ -167,7 +147,7 @@ def strided(function: Graph, gpu: Gpu, name: str) -> CudaKernel | None:
         replace(v, dims=tuple(dims[a] for a in order), steps=tuple(v.steps[a] for a in order))
         for v in (y, *read.values())
     ]
-    size, steps = _merged([dims[a] for a in order], turned)
+    size, steps = joined_axes([dims[a] for a in order], turned)
     items = prod(dims)
     with kernel_text(function, name) as code:
         _each(code, items)

@@ -124,8 +124,9 @@ def _greedy(order: list[Lifetime]) -> tuple[dict[str, int], int]:
     placed = np.zeros((sum(len(b.parts) for b in order), 4), dtype=np.int64)
     count = 0
     for buffer in order:
-        barred = []
-        for piece in buffer.parts:
+        pieces = [piece for piece in buffer.parts if piece.size]
+        barred = [placed[:0, :2]]
+        for piece in pieces:
             others = placed[:count]
             alive = others[(others[:, 2] <= piece.end) & (others[:, 3] >= piece.begin)]
             # An offset above the first number and below the second would put this piece on that one.
@@ -137,7 +138,7 @@ def _greedy(order: list[Lifetime]) -> tuple[dict[str, int], int]:
                 break  # so do all that follow
             offset = max(offset, below)
         offsets[buffer.id] = offset
-        for piece in buffer.parts:
+        for piece in pieces:
             first = offset + piece.start
             placed[count] = (first, first + piece.size, piece.begin, piece.end)
             count += 1

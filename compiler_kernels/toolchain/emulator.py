@@ -51,22 +51,26 @@ def compiler_words(gcc: str = "") -> list[str]:
     return [str(zig_executable()), "cc", "-target", f"{machine}-linux-gnu.2.28", f"-mcpu={cpu}"]
 
 
-def emulated_driver(kernels: bytes, chip: str, directory: Path, gcc: str = "") -> tuple[str, ...]:
+def emulated_driver(kernels: bytes, chip: str, directory: Path, gcc: str = "", faults: bool = False) -> tuple[str, ...]:
     """Words to put before a GPU engine's path, so that it runs without a GPU: its own host code, as shipped, finds a
     ``libcuda.so.1`` in ``directory`` that executes ``kernels`` (the text of kernels.cu) on the processor.
 
-    ``chip`` is the one the engine is compiled for, such as ``sm_90``. ``CuvilError`` where the text does not compile.
+    ``chip`` is the one the engine is compiled for, such as ``sm_90``. ``faults``, for tests: functions of the
+    driver fail where the environment variable CUVIL_EMULATED_FAULT says so. ``CuvilError`` where the text does not
+    compile.
     """
-    compile_emulated(kernels.decode(), directory, gcc, int(chip.removeprefix("sm_")))
+    compile_emulated(kernels.decode(), directory, gcc, int(chip.removeprefix("sm_")), faults)
     return ("/usr/bin/env", f"LD_LIBRARY_PATH={directory.resolve()}")
 
 
-def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0) -> Path:
+def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0, faults: bool = False) -> Path:
     """A shared library of the unit ``text`` and the emulator, in ``directory``. ``CuvilError`` where it is no C++.
 
-    ``chip`` (90 for sm_90) adds the functions of the CUDA driver, and the library is called ``libcuda.so.1``.
+    ``chip`` (90 for sm_90) adds the functions of the CUDA driver, which fail on demand with ``faults``, and the library
+    is called ``libcuda.so.1``.
     """
     own = ["-fPIC", "-shared", *([f"-DCUVIL_EMULATED_CHIP={chip}"] if chip else [])]
+    own += ["-DCUVIL_EMULATED_FAULTS"] if chip and faults else []
     _compile(text, directory, gcc, own, ["cuvil_emulated_driver.cpp"] if chip else [], "kernels.so")
     product = directory / "kernels.so"
     return product.rename(directory / "libcuda.so.1") if chip else product

@@ -113,7 +113,7 @@ def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
     parts = [b"cuvil-config/1", policy_json, pins_json, target.encode(), b"CA-1"]
     if target in GPU_TARGETS:
         parts += [flags_digest().encode(), tuning_digest().encode()]
-        if wants_triton(policy_from_json(policy_json)):
+        if (json.loads(policy_json).get("gpu") or {}).get("kernels") == "triton":
             parts.append(options_digest().encode())
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 

@@ -106,7 +106,8 @@ def generate_frozen(frozen: Frozen, target: Target, isas: Sequence[Isa] | None =
         target.triple,
     )
     clinical = clinical_of(frozen.policy, frozen.module)
-    program = program_of(lowered, frozen.store, identity, frozen.policy, clinical, target, isas)
+    source = (frozen.module, frozen.store)
+    program = program_of(lowered, frozen.store, identity, frozen.policy, clinical, target, isas, source)
     names = (*COMPILED_FILES, CUDA_FILE)
     return {name: program.files[name] for name in names if name in program.files}
 

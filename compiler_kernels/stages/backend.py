@@ -35,6 +35,7 @@ from compiler_kernels.targets.c.clinical import Clinical
 from compiler_kernels.targets.c.program import COMPILED_FILES, Guard, Identity, Program, generate
 from compiler_kernels.targets.cuda.gpu import BY_NAME as GPUS
 from compiler_kernels.targets.cuda.program import generate_cuda
+from compiler_kernels.targets.cuda.taps import with_taps
 from compiler_kernels.targets.cuda.tuning import tuning_digest
 from compiler_kernels.targets.isa import VARIANTS, Isa
 from compiler_kernels.targets.registry import GPU_TARGETS, Target, resolve_target
@@ -146,8 +147,12 @@ def program_of(
     clinical: Clinical,
     target: Target,
     isas: Sequence[Isa] | None = None,
+    frozen: tuple[Module, WeightStore] | None = None,
 ) -> Program:
-    """The program of an L2 ``module`` for ``target``. ``UnsupportedError``: no kernel, or lockstep on a GPU."""
+    """The program of an L2 ``module`` for ``target``. ``UnsupportedError``: no kernel, or lockstep on a GPU.
+
+    ``frozen``: the frozen graph and its constants, of which kernels of a GPU may prefer the untransformed ones.
+    """
     guards, sessions = guards_of(policy), sessions_of(policy)
     if not target.gpu:
         chosen = VARIANTS[target.machine] if isas is None else tuple(isas)
@@ -160,6 +165,8 @@ def program_of(
             f"safety.lockstep of the policy computes twice on a processor, and {target.triple} engines compute on a "
             "GPU: build for a CPU target, or take lockstep out of the policy"
         )
+    if frozen is not None:
+        module = with_taps(module, store, frozen[0].main, frozen[1], GPUS[target.gpu])
     return generate_cuda(module, store, identity, GPUS[target.gpu], guards, clinical=clinical, sessions=sessions)
 
 
@@ -176,8 +183,9 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         digest,
         target.triple,
     )
-    clinical = clinical_of(policy, parse_module(inputs["frozen_graph/frozen_graph.txt"].text))
-    program = program_of(module, store, identity, policy, clinical, target)
+    frozen = read_module(inputs["frozen_graph/frozen_graph.txt"], inputs["frozen_graph/weights.bin"])
+    clinical = clinical_of(policy, frozen[0])
+    program = program_of(module, store, identity, policy, clinical, target, frozen=frozen)
     lockstep = wants_lockstep(policy)
     media = {"c": C_SOURCE, "cu": C_SOURCE, "json": JSON}
     artifacts = tuple(
@@ -186,8 +194,9 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
     if target.gpu:
-        # Launches that run together have an arena plan of their own; buffers and offsets stay those of the L2 text.
-        memory |= {"arena_bytes": program.arena_bytes}
+        # Launches that run together have an arena plan of their own, and kernels may read taps instead of transformed
+        # weights; buffers and offsets stay those of the L2 text.
+        memory |= {"arena_bytes": program.arena_bytes, "weights_bytes": len(program.files["engine_weights.bin"])}
     if lockstep:
         memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
@@ -232,6 +241,7 @@ GENERATED_SOURCE = Stage(
         "ir_l2/weights.bin",
         "ir_l2/memory.json",
         "frozen_graph/frozen_graph.txt",
+        "frozen_graph/weights.bin",
         "source_model/policy.json",
         "source_model/pins.json",
     ),

@@ -22,6 +22,7 @@ from benchmarks import zoo
 from compiler_kernels.compile import Frozen, freeze_model, generate_frozen
 from compiler_kernels.engine import load_engine
 from compiler_kernels.policy import Numerics, Policy
+from compiler_kernels.policy.gpu import GpuSection
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.registry import resolve_target
@@ -44,6 +45,8 @@ class Subject:
     batch: int = 1
     prefer: str = ""
     """``size``: numerics.prefer of the policy, which keeps every convolution direct."""
+    kernels: str = ""
+    """gpu.kernels of the policy."""
 
     @property
     def key(self) -> str:
@@ -106,9 +109,14 @@ def frozen_of(subject: Subject) -> Frozen:
     """The subject up to the freeze."""
     data = subject.onnx()
     policy = None
-    if subject.prefer:
+    if subject.prefer or subject.kernels:
         identity = ModelIdentity(name=subject.name, version="0")
-        policy = Policy(version=1, model=identity, numerics=Numerics.model_validate({"prefer": subject.prefer}))
+        policy = Policy(
+            version=1,
+            model=identity,
+            numerics=Numerics.model_validate({"prefer": subject.prefer or "speed"}),
+            gpu=GpuSection.model_validate({"kernels": subject.kernels or "cuda"}),
+        )
     return freeze_model(data, subject.pins(data), policy)
 
 

@@ -231,6 +231,9 @@ void cuvil_gpu_erase(const cuvil_gpu_program *program) {
 static const char *measure(const cuvil_gpu_program *program, float *milliseconds) {
     const char *wrong = cuvil_gpu_open(program);
     if (wrong) return wrong;
+    /* An inference may overwrite its inputs when it has read them. */
+    wrong = copy_in(program);
+    if (wrong) return wrong;
     TRY(EventRecord, before, stream);
     TRY(GraphLaunch, kernels, stream);
     TRY(EventRecord, after, stream);

@@ -18,15 +18,15 @@ from compiler_kernels.stage import Json
 
 
 def planned(
-    module: Module, ops: Sequence[Op], moment: Sequence[int], workspaces: Mapping[str, int]
+    module: Module, ops: Sequence[Op], moment: Sequence[int], workspaces: Mapping[str, int], apart: bool = False
 ) -> tuple[Module, dict[str, Json]]:
     """``module`` with the statements ``ops`` and a place in the arena for all they touch, and the plan's report.
 
     ``moment[n]``: when call number n of ``ops`` runs; calls of one moment run together. ``workspaces``: bytes by
-    function.
+    function. ``apart`` leaves inputs, outputs and workspaces out of the arena.
     """
-    main = _with_rooms(module.main, ops, workspaces)
-    buffers = _lifetimes(main, moment)
+    main = replace(module.main, ops=tuple(ops)) if apart else _with_rooms(module.main, ops, workspaces)
+    buffers = _lifetimes(main, moment, apart)
     offsets, arena = place(buffers)
     ops = [op.with_attrs(offset=offsets[op.result]) if op.result in offsets else op for op in main.ops]
     meta = (*((k, v) for k, v in module.meta if k != "arena_bytes"), ("arena_bytes", str(arena)))
@@ -76,7 +76,7 @@ def homes(main: Graph) -> dict[str, Stretch]:
     return home
 
 
-def _lifetimes(main: Graph, moment: Sequence[int]) -> list[Lifetime]:
+def _lifetimes(main: Graph, moment: Sequence[int], apart: bool) -> list[Lifetime]:
     """Of every allocation and of the parts that fill one, from the first call that touches it to the last."""
     home, rooms, parts = homes(main), stretches(main), parts_of(main)
     allocs = [op for op in main.ops if op.name == "tensor.alloc"]
@@ -89,6 +89,8 @@ def _lifetimes(main: Graph, moment: Sequence[int]) -> list[Lifetime]:
             touched[stretch.buffer].append((stretch, when))
     found = []
     for op in allocs:
+        if apart and op.has("output"):
+            continue
         # An input is there before the first call, an output is read after the last.
         times = [when for _, when in touched[op.result]] + [0] * op.has("input")
         begin, end = min(times, default=0), max(times, default=0)

@@ -36,9 +36,9 @@ class Arrangement:
     memory: dict[str, Json]
 
 
-def scheduled(module: Module, kernels: Mapping[str, CudaKernel]) -> tuple[Module, dict[str, Json]]:
+def scheduled(module: Module, kernels: Mapping[str, CudaKernel], apart: bool = False) -> tuple[Module, dict[str, Json]]:
     """An L2 module with its calls in groups that may share a launch, one after another, and its arena planned for them;
-    ``module`` itself where sizes are known at run time only. ``kernels`` by function."""
+    ``module`` itself where sizes are known at run time only. ``kernels`` by function; ``apart`` as in :func:`arranged`."""
     if any(not t.is_static for t in module.main.types().values()):
         return module, {}
     # Every call is launched, whatever a selection takes (plan.py).
@@ -49,7 +49,7 @@ def scheduled(module: Module, kernels: Mapping[str, CudaKernel]) -> tuple[Module
     ops = _reordered(main, [main.ops[calls[c]] for group in groups for c in group])
     moment = [n for n, group in enumerate(groups) for _ in group]
     workspaces = {name: kernel.workspace_bytes for name, kernel in kernels.items()}
-    return planned(replace(module, graphs=(main, *module.graphs[1:])), ops, moment, workspaces)
+    return planned(replace(module, graphs=(main, *module.graphs[1:])), ops, moment, workspaces, apart)
 
 
 def _always(op: Op) -> Op:
@@ -120,10 +120,15 @@ def _reordered(main: Graph, calls: Sequence[Op]) -> list[Op]:
     return ops
 
 
-def arranged(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> Arrangement:
-    """The launches of an L2 ``module``, joined where they may be, and the module with its calls in their order."""
+def arranged(
+    module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda, apart: bool = False
+) -> Arrangement:
+    """The launches of an L2 ``module``, joined where they may be, and the module with its calls in their order.
+
+    ``apart``: inputs, outputs and workspace have memory of their own, for tests of who touches what.
+    """
     kernels = kernels_of(module, gpu, prefix, emit)
-    changed, memory = scheduled(module, kernels)
+    changed, memory = scheduled(module, kernels, apart)
     if changed is not module:
         verify(changed)  # that no call reads what another has overwritten in the new arena
     return Arrangement(changed, tuple(merged(plan(changed, kernels), prefix)), memory)

@@ -38,7 +38,7 @@ class Arrangement:
 
 def scheduled(module: Module, kernels: Mapping[str, CudaKernel], apart: bool = False) -> tuple[Module, dict[str, Json]]:
     """An L2 module with its calls in groups that may share a launch, one after another, and its arena planned for them;
-    ``module`` itself where sizes are known at run time only. ``kernels`` by function; ``apart`` as in :func:`arranged`."""
+    ``module`` itself where sizes are known at run time only. ``kernels`` by function; ``apart`` as of ``arranged``."""
     if any(not t.is_static for t in module.main.types().values()):
         return module, {}
     # Every call is launched, whatever a selection takes (plan.py).

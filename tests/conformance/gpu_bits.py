@@ -1,4 +1,4 @@
-"""Models through GPU kernels, emulated or on the GPU that is here, beside the reference's bits."""
+"""Models through the kernels of a target, a GPU's emulated where none is here, beside the reference's bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from differential import Array, Draw
 from draw_graphs import draw_graph
 
 from compiler_kernels.targets.cuda.gpu import BY_NAME
-from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.targets.isa import VARIANTS, Isa
+from compiler_kernels.targets.registry import resolve_target, runner
 from evidence.conformance.build import build
 from evidence.conformance.cases import Case
 from evidence.conformance.compare import bit_difference
@@ -43,26 +44,27 @@ def graphs(seeds: range) -> list[Model]:
     return [(f"graph-{s}", *draw_graph(np.random.default_rng([77, s]))) for s in seeds]
 
 
-def compare_bits(models: Sequence[Model], triple: str = "cuda-sm_90", at_once: int = AT_ONCE) -> Found:
-    """Every output of every model against the reference on the same frozen graph."""
+def compare_bits(models: Sequence[Model], triple: str = "cuda-sm_90", isa: Isa | None = None) -> Found:
+    """Every output of every model against the reference on the same frozen graph; ``isa`` of a CPU target."""
     target, found = resolve_target(triple), Found()
-    gpu = BY_NAME[target.gpu]
+    kernels = BY_NAME[target.gpu] if target.gpu else isa or VARIANTS[target.machine][-1]
+    words = () if target.gpu else runner(target) or ()
     ready: list[Prepared] = []
     for name, model, inputs in models:
-        test = prepare(Case(name, "", model, dict(inputs), {}), model.SerializeToString(), inputs, gpu)
+        test = prepare(Case(name, "", model, dict(inputs), {}), model.SerializeToString(), inputs, kernels)
         if not isinstance(test, Stopped):
             ready.append(test)
         elif test.kind is Kind.REFUSED:
             found.refused.append(f"{name}: {test.detail}")
         else:
             found.lines.append(f"{name}: {test.detail}")
-    for start in range(0, len(ready), at_once):
+    for start in range(0, len(ready), AT_ONCE):
         with tempfile.TemporaryDirectory() as root:
-            for built in build(ready[start : start + at_once], target, gpu, Path(root)):
+            for built in build(ready[start : start + AT_ONCE], target, kernels, Path(root)):
                 if built.program is None:
                     found.lines.append(f"{built.tests[0].case.name}: {built.message}")
                     continue
-                outputs = execute(built.program, built.tests, timeout=600)
+                outputs = execute(built.program, built.tests, words, timeout=600)
                 for test, got in zip(built.tests, outputs, strict=True):
                     _one(test, got, found)
     return found

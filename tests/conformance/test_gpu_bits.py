@@ -1,4 +1,5 @@
-"""ONNX's node tests, random operators and random networks through GPU kernels: the bits of the reference."""
+"""ONNX's node tests, random operators and random networks through GPU kernels, the networks through those of a CPU too:
+the bits of the independent reference."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from evidence import gpu_program
 from evidence.conformance import MODES, Kind, onnx_node_cases, prepare, run_jobs
 from evidence.conformance.cases import LIST_FILE
 from evidence.conformance.report import read_baseline
+from evidence.conformance.suite import this_target
 from evidence.gpu_program import GpuText
 
 FAMILIES: dict[str, Callable[[np.random.Generator], Draw]] = {
@@ -76,19 +78,21 @@ def test_many_operators() -> None:
     _check_operators(range(2, 60))
 
 
-def _check_networks(seeds: range) -> None:
-    found = compare_bits(graphs(seeds))
+def _check_networks(seeds: range, triple: str) -> None:
+    found = compare_bits(graphs(seeds), triple)
     assert not found.lines + found.refused, "\n".join(found.lines + found.refused)
     assert found.same == len(seeds)
 
 
-def test_some_networks() -> None:
-    _check_networks(range(12))
+@pytest.mark.parametrize("triple", [this_target().triple, GPU.triple])
+def test_some_networks(triple: str) -> None:
+    _check_networks(range(12), triple)
 
 
 @pytest.mark.slow
-def test_many_networks() -> None:
-    _check_networks(range(12, 500))
+@pytest.mark.parametrize("triple", [this_target().triple, GPU.triple])
+def test_many_networks(triple: str) -> None:
+    _check_networks(range(12, 500), triple)
 
 
 STORE = "*(y + i0) = "

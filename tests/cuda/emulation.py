@@ -26,7 +26,7 @@ from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90, Gpu
-from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, kernels_of, outputs_of, places_of, plan
+from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, outputs_of, places_of, plan
 from compiler_kernels.toolchain.emulator import Emulator, Memory
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def run_module(
     gcc: str = "",
 ) -> dict[str, Array]:
     """The outputs of one emulated inference by name, NaN canonical."""
-    launches = plan(module, kernels_of(module, gpu, "g", emit))
+    launches = plan(module, gpu, "g", emit)
     emulator = Emulator([launch.kernel for launch in launches], gcc)
     return run_launches(module, store, launches, emulator, inputs)
 
@@ -131,8 +131,8 @@ def check_module(
     Returns the names of the functions that were not scalar code in the second run. ``skip`` leaves launches whose
     kernel's name it takes to the scalar code alone. ``AssertionError`` with the launch's nodes and the first bytes.
     """
-    plain = plan(module, kernels_of(module, gpu, "s", emit_fallback))
-    tested = plan(module, kernels_of(module, gpu, "g", emit))
+    plain = plan(module, gpu, "s", emit_fallback)
+    tested = plan(module, gpu, "g", emit)
     emulator = Emulator([launch.kernel for launch in (*plain, *tested)], gcc)
     memory = memory_of(module, store, inputs)
     own = []

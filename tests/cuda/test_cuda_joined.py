@@ -10,7 +10,7 @@ import pytest
 from compiler_kernels.ir.verify import verify
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90
-from compiler_kernels.targets.cuda.plan import kernels_of, plan
+from compiler_kernels.targets.cuda.plan import plan
 from compiler_kernels.targets.cuda.schedule import arranged
 from compiler_kernels.toolchain.emulator import Emulator
 
@@ -18,7 +18,7 @@ from compiler_kernels.toolchain.emulator import Emulator
 def _compared(model):
     """The launches after joining, and before."""
     module, store = emulation.lowered(model)
-    scalar = plan(module, kernels_of(module, SM_90, "s", emit_fallback))
+    scalar = plan(module, SM_90, "s", emit_fallback)
     arrangement = arranged(module, SM_90, "g")
     joined = arrangement.launches
     verify(arrangement.module)

@@ -10,7 +10,7 @@ import pytest
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90
-from compiler_kernels.targets.cuda.plan import emit_cuda, kernels_of, outputs_of, plan
+from compiler_kernels.targets.cuda.plan import emit_cuda, outputs_of, plan
 from compiler_kernels.toolchain.emulator import Emulator
 from evidence.reference.vectors import load_vectors
 from evidence.vector_engines import compare, compile_all
@@ -27,7 +27,7 @@ def _check(vectors, emit):
         part, launches = [], []
         for number, item in enumerate(compiled[start : start + AT_ONCE]):
             try:
-                launches.append(plan(item.module, kernels_of(item.module, SM_90, f"v{number}", emit)))
+                launches.append(plan(item.module, SM_90, f"v{number}", emit))
                 part.append(item)
             except UnsupportedError as error:
                 assert "run-time" in str(error), f"{item.name}: {error}"

@@ -96,8 +96,14 @@ def places_of(main: Graph) -> tuple[list[Place], list[Place]]:
     return inputs, outputs
 
 
-def plan(module: Module, kernels: Mapping[str, CudaKernel]) -> list[Launch]:
-    """The launches of an L2 ``module`` in order.
+def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> list[Launch]:
+    """The launches of an L2 ``module`` in order, with kernels of their own. ``UnsupportedError`` where a function has
+    none."""
+    return launches_of(module, kernels_of(module, gpu, prefix, emit))
+
+
+def launches_of(module: Module, kernels: Mapping[str, CudaKernel]) -> list[Launch]:
+    """The launches of an L2 ``module`` in order; ``kernels`` by function.
 
     A call that a selection may not need (``when``) is launched always: what it computes is then not selected.
     """

@@ -20,7 +20,7 @@ from compiler_kernels.targets.cuda.arena import homes, planned
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.cuda.merge import MOST, can_join, merged
-from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, kernels_of, plan
+from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, kernels_of, launches_of
 
 WINDOW: Final = 16
 """Calls a call may overtake."""
@@ -131,4 +131,4 @@ def arranged(
     changed, memory = scheduled(module, kernels, apart)
     if changed is not module:
         verify(changed)  # that no call reads what another has overwritten in the new arena
-    return Arrangement(changed, tuple(merged(plan(changed, kernels), prefix)), memory)
+    return Arrangement(changed, tuple(merged(launches_of(changed, kernels), prefix)), memory)

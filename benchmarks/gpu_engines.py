@@ -142,7 +142,10 @@ class Runner:
 
     def _call(self, *words: str) -> str:
         command = [*self.built.emulated, self.built.path, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600).stdout
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
+        if done.returncode:
+            raise RuntimeError(f"the engine ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        return done.stdout
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """One inference: outputs by name, NaN canonical."""

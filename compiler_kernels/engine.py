@@ -356,9 +356,11 @@ class Engine:
         """
         if not self._raw.device:
             raise UsageError(f"{self.path}: computes on the processor; measure it with --bench")
-        found = [float(self._raw.device[0].time()) for _ in range(runs)]
+        found: list[float] = []
+        while len(found) < runs and min(found, default=0.0) >= 0:
+            found.append(float(self._raw.device[0].time()))
         if min(found, default=0.0) < 0:
-            raise UnsupportedError(f"{self.path}: the GPU failed during a measurement; look at nvidia-smi")
+            raise UnsupportedError(f"{self.path}: {self.refusal}")
         return found
 
     @property

@@ -19,8 +19,8 @@ DARK: Final = frozenset({"#1f78b4", "#33a02c", "#6a3d9a"})
 def draw_memory(memory: Mapping[str, Any]) -> bytes:
     """The memory plan in ``memory`` (``memory.json`` of stage ``generated_source``) as an SVG file, UTF-8.
 
-    A buffer's rectangle spans the statements it lives through and its place in the arena; a dashed line marks the
-    largest sum of buffers alive at one time, the least any plan of them needs. Equal plans give equal bytes.
+    A buffer's rectangle spans the statements it lives through and its place in the arena; a buffer of parts has one for
+    each. A dashed line marks the largest sum alive at one time, the least any plan needs. Equal plans give equal bytes.
     """
     arena, statements = max(1, int(memory["arena_bytes"])), max(1, int(memory["statements"]))
     plot = WIDTH - LEFT - RIGHT
@@ -40,7 +40,8 @@ def draw_memory(memory: Mapping[str, Any]) -> bytes:
         f'<text x="{LEFT}" y="40">{escape(_subtitle(memory))}</text>',
         f'<rect x="{LEFT}" y="{TOP}" width="{plot}" height="{PLOT_HEIGHT}" fill="#f4f4f4"/>',
     ]
-    for number, buffer in enumerate(sorted(memory["buffers"], key=lambda b: (b["begin"], b["offset"]))):
+    shown = [piece for buffer in memory["buffers"] for piece in _pieces(buffer)]
+    for number, buffer in enumerate(sorted(shown, key=lambda b: (b["begin"], b["offset"]))):
         left, wide = x(buffer["begin"]), x(buffer["end"] + 1) - x(buffer["begin"])
         top, tall = y(buffer["offset"] + buffer["bytes"]), PLOT_HEIGHT * buffer["bytes"] / arena
         colour = COLOURS[number % len(COLOURS)]
@@ -58,6 +59,15 @@ def draw_memory(memory: Mapping[str, Any]) -> bytes:
         'stroke-dasharray="5 4"/>'
     )
     return "\n".join([*lines, *_axes(arena, statements, height), "</svg>", ""]).encode()
+
+
+def _pieces(buffer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The buffer as one, or its parts, each like a buffer."""
+    whole = {key: value for key, value in buffer.items() if key != "parts"}
+    return [
+        whole | {"offset": whole["offset"] + part["first"]} | {key: part[key] for key in ("bytes", "begin", "end")}
+        for part in buffer.get("parts", ())
+    ] or [whole]
 
 
 def _title(memory: Mapping[str, Any]) -> str:

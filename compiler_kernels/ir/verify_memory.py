@@ -3,7 +3,8 @@
 A value lives in the buffer its statement writes (``into``); a view lives in its operand's buffer. ``tensor.part`` is a
 stretch of a buffer, into which a part of a concatenation is written. A write ends every other value whose bytes it
 touches: in the same buffer or, once the memory plan has given ``offset``, in the arena. So reading a value that another
-statement has overwritten is found at both levels.
+statement has overwritten is found at both levels. Buffers may share bytes as long as nothing readable lies in them: in
+a part of a concatenation, say, that is not written yet.
 """
 
 from __future__ import annotations
@@ -158,6 +159,18 @@ class _Arena:
                 found.append(buffer)
         return found
 
+    def overlap(self, a: Stretch, b: Stretch) -> bool:
+        """Whether two stretches share bytes without being the same one."""
+        if a == b:
+            return False
+        if a.buffer == b.buffer:
+            shift = 0
+        elif a.buffer in self.planned and b.buffer in self.planned:
+            shift = self.planned[b.buffer][0] - self.planned[a.buffer][0]
+        else:
+            return False
+        return a.start < b.start + shift + b.size and b.start + shift < a.start + a.size
+
     def free(self, buffer: str) -> None:
         self.freed.add(buffer)
         for value in self.readable.pop(buffer, ()):
@@ -195,8 +208,12 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
             if place is not None:
                 arena.put(op.result, place)
         else:
-            if arena.rooms[op.into].buffer in arena.freed:
+            room = arena.rooms[op.into]
+            if room.buffer in arena.freed:
                 yield f"%{op.result} is written into %{op.into} after it was freed"
+            for operand in op.operands:
+                if operand in arena.home and arena.overlap(arena.home[operand], room):
+                    yield f"{op.name} writes %{op.result} over a stretch of its operand %{operand}"
             arena.write(op)
     for out in graph.outputs:
         if out in arena.ended:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from compiler_kernels.ir.graph import Graph, Module, Op, all_operands
+from compiler_kernels.ir.graph import Graph, Module, all_operands
 from compiler_kernels.ir.weights import layout
-from compiler_kernels.passes.memory import Lifetime, lower_bound
+from compiler_kernels.passes.memory import Lifetime, lifetimes, lower_bound, parts_of
 from compiler_kernels.stage import Json
 
 _ENGINE_PARTS = ("weights_bytes", "arena_bytes", "input_bytes", "output_bytes")
@@ -17,8 +18,8 @@ def memory_totals(l1: Module) -> dict[str, Json]:
     """Bytes of weights (each distinct constant once, aligned to 64), inputs, outputs, and of values alive at one time.
 
     ``live_unpadded_bytes`` is the largest sum over the statements of the arena's tensors alive there, without halo,
-    padded channels and alignment: what any plan of this statement order needs at least. The result of a concatenation
-    without copies is alive, as a whole, from its first part on.
+    padded channels and alignment: what any plan of this statement order needs at least. A part of a concatenation
+    without copies is alive from the statement that makes it.
     """
     graph = l1.main
     outputs = [op.out.logical.nbytes for op in graph.ops if op.name == "tensor.alloc" and op.has("output")]
@@ -31,16 +32,19 @@ def memory_totals(l1: Module) -> dict[str, Json]:
 
 
 def _unpadded(graph: Graph) -> list[Lifetime]:
-    begin = {op.result: (i, op.out.logical.nbytes) for i, op in enumerate(graph.ops) if _in_arena(op)}
+    """Lifetimes of the tensors in the arena, those of a concatenation without copies by part."""
+    sizes_of = {
+        buffer: {op.int_("first"): op.out.logical.nbytes for op in parts} for buffer, parts in parts_of(graph).items()
+    }
+    sizes = {op.result: op.out.logical.nbytes for op in graph.ops if op.name == "tensor.alloc"}
     return [
-        Lifetime(op.operands[0], begin[op.operands[0]][1], begin[op.operands[0]][0], index)
-        for index, op in enumerate(graph.ops)
-        if op.name == "tensor.free"
+        replace(
+            b,
+            size=sizes[b.id],
+            pieces=tuple(replace(piece, size=sizes_of[b.id][piece.start]) for piece in b.pieces),
+        )
+        for b in lifetimes(graph)
     ]
-
-
-def _in_arena(op: Op) -> bool:
-    return op.name == "tensor.alloc" and not op.has("output")
 
 
 def buffer_labels(l1: Module) -> dict[str, str]:

@@ -51,21 +51,42 @@ def compiler_words(gcc: str = "") -> list[str]:
     return [str(zig_executable()), "cc", "-target", f"{machine}-linux-gnu.2.28", f"-mcpu={cpu}"]
 
 
-def emulated_driver(kernels: bytes, chip: str, directory: Path, gcc: str = "") -> tuple[str, ...]:
+def emulated_driver(kernels: bytes, chip: str, directory: Path, gcc: str = "", faults: bool = False) -> tuple[str, ...]:
     """Words to put before a GPU engine's path, so that it runs without a GPU: its own host code, as shipped, finds a
     ``libcuda.so.1`` in ``directory`` that executes ``kernels`` (the text of kernels.cu) on the processor.
 
-    ``chip`` is the one the engine is compiled for, such as ``sm_90``. ``CuvilError`` where the text does not compile.
+    ``chip`` is the one the engine is compiled for, such as ``sm_90``. ``faults``, for tests: functions of the
+    driver fail where the environment variable CUVIL_EMULATED_FAULT says so. ``CuvilError`` where the text does not
+    compile.
     """
-    compile_emulated(kernels.decode(), directory, gcc, int(chip.removeprefix("sm_")))
+    compile_emulated(kernels.decode(), directory, gcc, int(chip.removeprefix("sm_")), faults)
     return ("/usr/bin/env", f"LD_LIBRARY_PATH={directory.resolve()}")
 
 
-def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0) -> Path:
+def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0, faults: bool = False) -> Path:
     """A shared library of the unit ``text`` and the emulator, in ``directory``. ``CuvilError`` where it is no C++.
 
-    ``chip`` (90 for sm_90) adds the functions of the CUDA driver, and the library is called ``libcuda.so.1``.
+    ``chip`` (90 for sm_90) adds the functions of the CUDA driver, which fail on demand with ``faults``, and the library
+    is called ``libcuda.so.1``.
     """
+    own = ["-fPIC", "-shared", *([f"-DCUVIL_EMULATED_CHIP={chip}"] if chip else [])]
+    own += ["-DCUVIL_EMULATED_FAULTS"] if chip and faults else []
+    _compile(text, directory, gcc, own, ["cuvil_emulated_driver.cpp"] if chip else [], "kernels.so")
+    product = directory / "kernels.so"
+    return product.rename(directory / "libcuda.so.1") if chip else product
+
+
+def compile_emulated_program(text: str, directory: Path, gcc: str = "") -> Path:
+    """A program of the unit ``text``, which defines ``main``, and the emulator, as quickly compiled as it may be.
+
+    An access that is not aligned as its type asks ends the program (SIGILL), as it ends a kernel on a GPU.
+    """
+    own = ["-O1", "-fsanitize=alignment", "-fsanitize-trap=alignment"]
+    _compile(text, directory, gcc, own, [], "program")
+    return directory / "program"
+
+
+def _compile(text: str, directory: Path, gcc: str, own: Sequence[str], more: Sequence[str], product: str) -> None:
     for name, data in {**runtime_sources(), **cuda_sources()}.items():
         if name.endswith((".h", ".cpp")):
             (directory / name).write_bytes(data)
@@ -73,14 +94,8 @@ def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0) -
     environment = ZigDriver().environment(directory)
     if gcc:
         environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
-    words = [*compiler_words(gcc), *FLAGS, "-fPIC", "-shared", "-nostdlib++" if not gcc else "-lm"]
-    units = ["kernels.cpp", "cuvil_emulator.cpp"]
-    if chip:
-        words.append(f"-DCUVIL_EMULATED_CHIP={chip}")
-        units.append("cuvil_emulated_driver.cpp")
-    run_sealed([*words, *units, "-o", "kernels.so"], directory, environment, timeout=900.0)
-    product = directory / "kernels.so"
-    return product.rename(directory / "libcuda.so.1") if chip else product
+    words = [*compiler_words(gcc), *FLAGS, *own, "-nostdlib++" if not gcc else "-lm"]
+    run_sealed([*words, "kernels.cpp", "cuvil_emulator.cpp", *more, "-o", product], directory, environment, 900.0)
 
 
 class _Entry(ctypes.Structure):

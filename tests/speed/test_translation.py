@@ -10,7 +10,7 @@ from mutations import mutated
 from compiler_kernels.compile import freeze_model, native_target
 from compiler_kernels.engine import load_engine
 from compiler_kernels.errors import CuvilError, IRError, VerificationFailed
-from compiler_kernels.ir.verify import verify
+from compiler_kernels.ir.verify import complaints, verify
 from compiler_kernels.passes.infra import PassResult, run_passes
 from compiler_kernels.stages.backend import L1_PASSES, L2_PASSES
 from compiler_kernels.targets.c.program import Identity, generate
@@ -247,9 +247,7 @@ def test_buffers_that_overlap_by_a_shift():
         start = allocs[sources[0]].int_("offset") + 64
         ops = tuple(o.with_attrs(offset=start) if o.result == op.into else o for o in module.main.ops)
         wrong = replace(module, graphs=(replace(module.main, ops=ops), *module.graphs[1:]), meta=meta)
-        try:
-            verify(wrong)
-        except IRError:
+        if not any("over a stretch of its operand" in text for text in complaints(wrong)):
             continue
         with pytest.raises(VerificationFailed):
             validate(wrong, frozen.store, base)

@@ -1,6 +1,9 @@
 /* A libcuda.so.1 that is no GPU's: the functions cuvil_gpu.c uses, with the kernels of kernels.cu compiled for this
  * processor (docs/gpu.md, "Emulation"). An engine finds it through LD_LIBRARY_PATH, so that its host code runs as shipped.
- * It says what it is in the device's name; its events measure nothing. */
+ * It says what it is in the device's name; its events measure nothing.
+ *
+ * With CUVIL_EMULATED_FAULTS defined, as tests do, the environment variable CUVIL_EMULATED_FAULT="cuStreamSynchronize=719@3"
+ * makes that function report 719 from its third call on: a context that has failed stays so. */
 #include "cuvil_emulate.h"
 
 #undef cuvil_shared
@@ -17,8 +20,8 @@ const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, co
 
 namespace {
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-enum { MOST_ARGUMENTS = 512 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+enum { MOST_ARGUMENTS = 512, MOST_CONTEXTS = 8 };
 
 struct Step {
     void *to;
@@ -29,6 +32,10 @@ struct Step {
     void *arguments[MOST_ARGUMENTS];
     Step *next;
 };
+
+/* The contexts of the calling thread, as a stack: a call without one fails, as it would on a GPU. */
+thread_local cu_context contexts[MOST_CONTEXTS];
+thread_local int current;
 
 Step *captured, *last;
 bool capturing;
@@ -103,18 +110,44 @@ int copy(void *to, const void *from, size_t bytes)
     return SUCCESS;
 }
 
+#ifdef CUVIL_EMULATED_FAULTS
+/* What the environment says of the function called so, or of ordinary results (the version, the number of devices). */
+int wanted(const char *name, int otherwise)
+{
+    static int calls;
+    const char *text = getenv("CUVIL_EMULATED_FAULT");
+    const size_t size = strlen(name);
+    if (!text || strncmp(text, name, size) || text[size] != '=') return otherwise;
+    char *end;
+    const int result = (int)strtol(text + size + 1, &end, 10);
+    return ++calls >= (*end == '@' ? atoi(end + 1) : 1) ? result : otherwise;
+}
+#else
+int wanted(const char *, int otherwise) { return otherwise; }
+#endif
+
 } // namespace
+
+#define MAY_FAIL \
+    if (const int fault = wanted(__func__, SUCCESS)) return fault
+#define NEEDS_CONTEXT \
+    if (!current) return INVALID_CONTEXT
 
 extern "C" {
 
-cu_result cuInit(unsigned) { return SUCCESS; }
-cu_result cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+cu_result cuInit(unsigned)
+{
+    MAY_FAIL;
+    return SUCCESS;
+}
+cu_result cuDriverGetVersion(int *version) { return *version = wanted("version", 13000), SUCCESS; }
 cu_result cuGetErrorName(cu_result result, const char **name)
 {
+    MAY_FAIL;
     *name = result == LAUNCH_FAILED ? "a failure of the emulation" : "an error of the emulation";
     return SUCCESS;
 }
-cu_result cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+cu_result cuDeviceGetCount(int *count) { return *count = wanted("devices", 1), SUCCESS; }
 cu_result cuDeviceGet(cu_device *device, int) { return *device = 0, SUCCESS; }
 cu_result cuDeviceGetName(char *name, int length, cu_device)
 {
@@ -126,18 +159,46 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device)
     *value = attribute == CU_COMPUTE_CAPABILITY_MAJOR ? CUVIL_EMULATED_CHIP / 10 : CUVIL_EMULATED_CHIP % 10;
     return SUCCESS;
 }
-cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device) { return *context = nullptr, SUCCESS; }
-cu_result cuCtxSetCurrent(cu_context) { return SUCCESS; }
-cu_result cuModuleLoadDataEx(cu_module *module, const void *, unsigned, int *, void **) { return *module = nullptr, SUCCESS; }
+cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device)
+{
+    MAY_FAIL;
+    return *context = (cu_context)(void *)&launches, SUCCESS;
+}
+cu_result cuCtxPushCurrent_v2(cu_context context)
+{
+    MAY_FAIL;
+    if (current == MOST_CONTEXTS) return INVALID_VALUE;
+    contexts[current++] = context;
+    return SUCCESS;
+}
+cu_result cuCtxPopCurrent_v2(cu_context *context)
+{
+    if (!current) return INVALID_CONTEXT;
+    return *context = contexts[--current], SUCCESS;
+}
+cu_result cuModuleLoadDataEx(cu_module *module, const void *, unsigned, int *, void **)
+{
+    MAY_FAIL;
+    NEEDS_CONTEXT;
+    return *module = nullptr, SUCCESS;
+}
 cu_result cuModuleGetFunction(cu_function *function, cu_module, const char *name)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     for (const cuvil_emulated_kernel *k = cuvil_emulated_kernels; k->name; k++)
         if (!strcmp(k->name, name)) return *function = (cu_function)(void *)k, SUCCESS;
     return NOT_FOUND;
 }
-cu_result cuFuncSetAttribute(cu_function, int, int) { return SUCCESS; }
+cu_result cuFuncSetAttribute(cu_function, int, int)
+{
+    MAY_FAIL;
+    return SUCCESS;
+}
 cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     void *memory = nullptr;
     if (posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
     memset(memory, 0xff, bytes);
@@ -146,49 +207,71 @@ cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 }
 cu_result cuMemsetD8_v2(cu_pointer pointer, unsigned char value, size_t bytes)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     memset(later(pointer, bytes), value, bytes);
     return SUCCESS;
 }
 cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     memcpy(later(to, bytes), from, bytes);
     return SUCCESS;
 }
 cu_result cuMemcpyHtoDAsync_v2(cu_pointer to, const void *from, size_t bytes, cu_stream)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     return copy((void *)(uintptr_t)to, from, bytes);
 }
 cu_result cuMemcpyDtoHAsync_v2(void *to, cu_pointer from, size_t bytes, cu_stream)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     return copy(to, (const void *)(uintptr_t)from, bytes);
 }
-cu_result cuMemHostRegister_v2(void *, size_t, unsigned) { return SUCCESS; }
+cu_result cuMemHostRegister_v2(void *, size_t, unsigned)
+{
+    MAY_FAIL;
+    return SUCCESS;
+}
 /* One that does not wait for the default stream. */
 cu_result cuStreamCreate(cu_stream *stream, unsigned) { return *stream = (cu_stream)(void *)&launches, SUCCESS; }
 cu_result cuStreamSynchronize(cu_stream stream)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     if (!stream) make_late();
     return SUCCESS;
 }
 cu_result cuStreamBeginCapture_v2(cu_stream, int)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     captured = last = nullptr;
     capturing = true;
     return SUCCESS;
 }
 cu_result cuStreamEndCapture(cu_stream, cu_graph *graph)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     capturing = false;
     *graph = (cu_graph)(void *)captured;
     return SUCCESS;
 }
 cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned long long)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     *exec = (cu_graph_exec)(void *)graph;
     return SUCCESS;
 }
 cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     int done = 0;
     for (const Step *s = (const Step *)(void *)exec; s; s = s->next) {
         if (const int result = execute(s)) return result;
@@ -198,6 +281,8 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream)
 }
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **arguments, void **)
 {
+    MAY_FAIL;
+    NEEDS_CONTEXT;
     const cuvil_emulated_kernel *kernel = (const cuvil_emulated_kernel *)(void *)function;
     if (!capturing || kernel->parameters > MOST_ARGUMENTS) return INVALID_VALUE;
     Step *s = add();
@@ -212,6 +297,15 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     return SUCCESS;
 }
 cu_result cuEventCreate(cu_event *event, unsigned) { return *event = nullptr, SUCCESS; }
-cu_result cuEventRecord(cu_event, cu_stream) { return SUCCESS; }
-cu_result cuEventElapsedTime(float *milliseconds, cu_event, cu_event) { return *milliseconds = 0.0f, SUCCESS; }
+cu_result cuEventRecord(cu_event, cu_stream)
+{
+    MAY_FAIL;
+    NEEDS_CONTEXT;
+    return SUCCESS;
+}
+cu_result cuEventElapsedTime(float *milliseconds, cu_event, cu_event)
+{
+    MAY_FAIL;
+    return *milliseconds = 0.0f, SUCCESS;
+}
 }

@@ -9,10 +9,11 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuvil_gpu_driver.h"
 
-enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 512 };
+enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 512, OLDEST_DRIVER = 13000 }; /* the version of nvcc (toolchain/nvcc.py) */
 
 static struct {
 #define DECLARE(name, arguments) cu_result(*name) arguments;
@@ -23,6 +24,7 @@ static struct {
 static char problem[512];
 static char device_name[256];
 static int tried, opened;
+static pid_t opener; /* the process whose context it is */
 static cu_device device;
 static cu_context context;
 static cu_stream stream;
@@ -74,6 +76,12 @@ static const char *find_device(const cuvil_gpu_program *program, const cuvil_ima
         return "this engine computes on an NVIDIA GPU, and the CUDA driver finds none on this machine: run it where nvidia-smi "
                "lists a GPU, or build the model for a CPU target";
     TRY(DriverGetVersion, &version);
+    if (version < OLDEST_DRIVER) {
+        snprintf(problem, sizeof problem,
+                 "the CUDA driver of this machine is of CUDA %d.%d, too old for this engine: install one of CUDA %d.%d or later", version / 1000,
+                 version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+        return problem;
+    }
     TRY(DeviceGet, &device, 0);
     char name[128] = "";
     TRY(DeviceGetName, name, (int)sizeof name - 1, device);
@@ -100,7 +108,7 @@ static const char *load_kernels(const cuvil_gpu_program *program, const cuvil_im
     cu_module module;
     if (program->launch_count > MOST_LAUNCHES) return "this engine has more launches than its runtime handles: a defect of the compiler";
     const cu_result loaded = cu.ModuleLoadDataEx(&module, image->image, 0, NULL, NULL);
-    if (loaded == CU_INVALID_IMAGE || loaded == CU_INVALID_PTX || loaded == CU_UNSUPPORTED_PTX_VERSION)
+    if (loaded == CU_INVALID_IMAGE || loaded == CU_NO_BINARY_FOR_GPU || loaded == CU_INVALID_PTX || loaded == CU_UNSUPPORTED_PTX_VERSION)
         return "the CUDA driver of this machine does not read this engine's code, or compile it (it may be too old): install one of "
                "CUDA 13.0 or later";
     if (failed(loaded, "cuModuleLoadDataEx")) return problem;
@@ -175,19 +183,20 @@ static const char *capture(const cuvil_gpu_program *program, int copies, cu_grap
     return NULL;
 }
 
-static const char *prepare(const cuvil_gpu_program *program) {
-    const cuvil_image *image = NULL;
-    const char *wrong = load_driver();
-    if (!wrong) wrong = find_device(program, &image);
-    if (wrong) return wrong;
-    TRY(DevicePrimaryCtxRetain, &context, device);
-    TRY(CtxSetCurrent, context);
+static const char *prepare(const cuvil_gpu_program *program, const cuvil_image *image) {
     TRY(StreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     TRY(EventCreate, &before, 0);
     TRY(EventCreate, &after, 0);
-    wrong = load_kernels(program, image);
+    const char *wrong = load_kernels(program, image);
     if (wrong) return wrong;
-    TRY(MemAlloc, &block, program->bytes);
+    const cu_result got = cu.MemAlloc(&block, program->bytes);
+    if (got == CU_OUT_OF_MEMORY) {
+        snprintf(problem, sizeof problem,
+                 "this engine needs %lu bytes of the GPU's memory, and so much is not free (%s): end what nvidia-smi lists there, or run a "
+                 "CPU engine", program->bytes, device_name);
+        return problem;
+    }
+    if (failed(got, "cuMemAlloc")) return problem;
     TRY(MemsetD8, block, 0, program->bytes);
     TRY(MemcpyHtoD, block, program->weights, program->weights_bytes);
     wrong = settle();
@@ -201,36 +210,69 @@ static const char *prepare(const cuvil_gpu_program *program) {
     return wrong ? wrong : capture(program, 0, &kernels);
 }
 
+static void leave(void) {
+    cu_context popped;
+    (void)cu.CtxPopCurrent(&popped);
+}
+
+static const char *open_device(const cuvil_gpu_program *program) {
+    const cuvil_image *image = NULL;
+    const char *wrong = load_driver();
+    if (!wrong) wrong = find_device(program, &image);
+    if (wrong) return wrong;
+    TRY(DevicePrimaryCtxRetain, &context, device);
+    TRY(CtxPushCurrent, context);
+    wrong = prepare(program, image);
+    leave();
+    return wrong;
+}
+
 const char *cuvil_gpu_open(const cuvil_gpu_program *program) {
     static const char *answer;
-    if (!tried) answer = prepare(program);
-    tried = 1;
-    opened = !answer;
+    if (!tried) {
+        opener = getpid();
+        answer = open_device(program);
+        opened = !answer;
+        tried = 1;
+    }
+    /* The driver's state does not survive a fork (CUDA C++ programming guide, "Initialization"). */
+    if (opened && opener != getpid())
+        return "this process was forked after the engine opened the GPU, which only the process before can use: load the engine "
+               "after the fork, or start a new process (in Python's multiprocessing: the start method spawn)";
     return answer;
 }
 
-static const char *run(const cuvil_gpu_program *program) {
+/* Makes our context the calling thread's; leave() gives the thread back the one it had. */
+static const char *enter(const cuvil_gpu_program *program) {
     const char *wrong = cuvil_gpu_open(program);
     if (wrong) return wrong;
-    TRY(CtxSetCurrent, context); /* the caller's thread may be another one */
+    TRY(CtxPushCurrent, context);
+    return NULL;
+}
+
+static const char *run(void) {
     TRY(GraphLaunch, whole, stream);
     TRY(StreamSynchronize, stream);
     return NULL;
 }
 
 void cuvil_gpu_infer(const cuvil_gpu_program *program) {
-    *program->refusal = run(program);
+    const char *wrong = enter(program);
+    if (!wrong) {
+        wrong = run();
+        leave();
+    }
+    *program->refusal = wrong;
 }
 
 void cuvil_gpu_erase(const cuvil_gpu_program *program) {
-    if (!opened || cu.CtxSetCurrent(context)) return;
+    if (!opened || enter(program)) return;
     (void)cu.MemsetD8(block + program->held_offset, 0, program->bytes - program->held_offset);
     (void)settle();
+    leave();
 }
 
-static const char *measure(const cuvil_gpu_program *program, float *milliseconds) {
-    const char *wrong = cuvil_gpu_open(program);
-    if (wrong) return wrong;
+static const char *measure(float *milliseconds) {
     TRY(EventRecord, before, stream);
     TRY(GraphLaunch, kernels, stream);
     TRY(EventRecord, after, stream);
@@ -241,7 +283,13 @@ static const char *measure(const cuvil_gpu_program *program, float *milliseconds
 
 double cuvil_gpu_time(const cuvil_gpu_program *program) {
     float milliseconds = 0.0f;
-    return measure(program, &milliseconds) ? -1.0 : (double)milliseconds * 1000.0;
+    const char *wrong = enter(program);
+    if (!wrong) {
+        wrong = measure(&milliseconds);
+        leave();
+    }
+    *program->refusal = wrong;
+    return wrong ? -1.0 : (double)milliseconds * 1000.0;
 }
 
 const char *cuvil_gpu_name(void) {

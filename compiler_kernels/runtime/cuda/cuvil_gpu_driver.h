@@ -15,8 +15,10 @@ typedef struct cu_graph_exec_ *cu_graph_exec;
 typedef unsigned long long cu_pointer;
 
 enum {
+    CU_OUT_OF_MEMORY = 2,
     CU_NO_DEVICE = 100,
     CU_INVALID_IMAGE = 200,
+    CU_NO_BINARY_FOR_GPU = 209,
     CU_INVALID_PTX = 218,
     CU_UNSUPPORTED_PTX_VERSION = 222,
     CU_COMPUTE_CAPABILITY_MAJOR = 75,
@@ -58,7 +60,8 @@ typedef struct {
     X(DeviceGetName, (char *name, int length, cu_device device)) \
     X(DeviceGetAttribute, (int *value, int attribute, cu_device device)) \
     X(DevicePrimaryCtxRetain, (cu_context *context, cu_device device)) \
-    X(CtxSetCurrent, (cu_context context)) \
+    X(CtxPushCurrent, (cu_context context)) \
+    X(CtxPopCurrent, (cu_context *context)) \
     X(ModuleLoadDataEx, (cu_module *module, const void *image, unsigned options, int *names, void **values)) \
     X(ModuleGetFunction, (cu_function *function, cu_module module, const char *name)) \
     X(FuncSetAttribute, (cu_function function, int attribute, int value)) \
@@ -89,7 +92,8 @@ typedef struct {
 #define CUVIL_DRIVER_NAME_DeviceGetName "cuDeviceGetName"
 #define CUVIL_DRIVER_NAME_DeviceGetAttribute "cuDeviceGetAttribute"
 #define CUVIL_DRIVER_NAME_DevicePrimaryCtxRetain "cuDevicePrimaryCtxRetain"
-#define CUVIL_DRIVER_NAME_CtxSetCurrent "cuCtxSetCurrent"
+#define CUVIL_DRIVER_NAME_CtxPushCurrent "cuCtxPushCurrent_v2"
+#define CUVIL_DRIVER_NAME_CtxPopCurrent "cuCtxPopCurrent_v2"
 #define CUVIL_DRIVER_NAME_ModuleLoadDataEx "cuModuleLoadDataEx"
 #define CUVIL_DRIVER_NAME_ModuleGetFunction "cuModuleGetFunction"
 #define CUVIL_DRIVER_NAME_FuncSetAttribute "cuFuncSetAttribute"

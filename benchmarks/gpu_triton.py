@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,9 @@ import numpy as np
 
 from benchmarks import gpu_engines, zoo
 from benchmarks.gpu_driver import Driver
-from benchmarks.gpu_engines import CPU, Built, Runner, Subject
+from benchmarks.gpu_engines import CPU, Built, Runner
+from benchmarks.gpu_subjects import Subject
+from compiler_kernels.compile import Frozen, generate_frozen
 from compiler_kernels.ir.weights import pack
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.targets.cuda.gpu import SM_90
@@ -39,6 +41,7 @@ from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.cuda.plan import emit_cuda, plan
 from compiler_kernels.targets.cuda.program import block_of
 from compiler_kernels.targets.cuda.unit import unit_text
+from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.targets.triton.emit import emit_with_triton, triton_file
 from compiler_kernels.toolchain.emulator import compile_emulated
 from compiler_kernels.toolchain.nvcc import compile_cuda
@@ -102,8 +105,7 @@ class Launches:
     total: int
 
 
-def launches_of(subject: Subject) -> Launches:
-    frozen = gpu_engines.frozen_of(subject)
+def launches_of(frozen: Frozen) -> Launches:
     module = lower_to_l2(frozen.module, frozen.store)
     ours, theirs = plan(module, SM_90, "c", emit_cuda), plan(module, SM_90, "t", emit_with_triton)
     weights = pack(module.main, frozen.store) or bytes(64)
@@ -146,8 +148,18 @@ def compile_unit(ours: list[CudaKernel], theirs: list[CudaKernel], path: Path) -
     return path
 
 
+def engines_of(subject: Subject) -> list[tuple[Subject, str]]:
+    """The CPU engine, and those of both generators."""
+    return [(subject, CPU), *((replace(subject, kernels=k), TARGET) for k in ("cuda", "triton"))]
+
+
 def prepared(subject: Subject, path: Path) -> Path:
-    path.write_bytes(pickle.dumps(launches_of(subject)))
+    """The launches, pickled, and beside them the sources of the engines."""
+    frozen = subject.freeze()
+    for one, target in engines_of(subject):
+        files = generate_frozen(replace(frozen, policy=one.policy() or frozen.policy), resolve_target(target))
+        path.with_name(f"{one.stem}-{target}").write_bytes(pickle.dumps(files))
+    path.write_bytes(pickle.dumps(launches_of(frozen)))
     return path
 
 
@@ -213,7 +225,8 @@ def compare_engines(cpu: Runner, cuda: Runner, triton: Runner, runs: int, timed:
 
 
 def engine(subject: Subject, target: str, folder: Path, emulate: bool) -> Built:
-    return gpu_engines.build(subject, target, folder, emulate and target != CPU)
+    files = pickle.loads((folder / f"{subject.stem}-{target}").read_bytes())
+    return gpu_engines.build_files(files, subject, target, folder, emulate and target != CPU)
 
 
 def work(nets: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -228,10 +241,8 @@ def work(nets: Sequence[str], folder: Path, options: argparse.Namespace) -> dict
             subjects[net] = Subject(net, file, prefer="size")
             tables[net] = pool.submit(prepared, subjects[net], folder / f"{net}.pickle")
         for net in nets:
-            both = [Subject(net, subjects[net].file, prefer="size", kernels=k) for k in ("cuda", "triton")]
-            wanted = [(subjects[net], CPU), *((s, TARGET) for s in both)]
-            parts[net] = [pool.submit(engine, s, t, folder / s.kernels, emulate) for s, t in wanted]
             found = pickle.loads(tables[net].result().read_bytes())
+            parts[net] = [pool.submit(engine, s, t, folder, emulate) for s, t in engines_of(subjects[net])]
             units[net] = (found, [
                 (pool.submit(compile_unit, a, b, folder / f"{net}-{n}.cubin"), [k.name for k in (*a, *b)])
                 for n, (a, b) in enumerate(units_of(found))

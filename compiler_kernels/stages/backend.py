@@ -39,8 +39,9 @@ from compiler_kernels.targets.cuda.taps import with_taps
 from compiler_kernels.targets.cuda.tuning import tuning_digest
 from compiler_kernels.targets.isa import VARIANTS, Isa
 from compiler_kernels.targets.registry import GPU_TARGETS, Target, resolve_target
-from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
+from compiler_kernels.toolchain.engines import DEVICE_FILES, build_engine
 from compiler_kernels.toolchain.nvcc import flags_digest
+from compiler_kernels.toolchain.triton import options_digest
 
 L1_PASSES: tuple[ModulePass, ...] = (
     LowerBatchNorm(),
@@ -56,6 +57,7 @@ L1_PASSES: tuple[ModulePass, ...] = (
 )
 L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
 C_SOURCE = "text/x-c; charset=utf-8"
+PYTHON = "text/x-python; charset=utf-8"
 
 
 # Passes that choose memory layouts and constant orders; a generator of scalar kernels (CUDA) works without them.
@@ -107,10 +109,12 @@ def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
 
 def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
     """Compile-config digest: SHA3-512 over policy, pinned shapes, target and arithmetic, each length-prefixed; of a GPU
-    target also compiler, flags and the tuning of its kernels."""
+    target also compilers, flags and the tuning of its kernels."""
     parts = [b"cuvil-config/1", policy_json, pins_json, target.encode(), b"CA-1"]
     if target in GPU_TARGETS:
         parts += [flags_digest().encode(), tuning_digest().encode()]
+        if (json.loads(policy_json).get("gpu") or {}).get("kernels") == "triton":
+            parts.append(options_digest().encode())
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 
 
@@ -137,6 +141,11 @@ def sessions_of(policy: Policy) -> Sessions | None:
 def wants_lockstep(policy: Policy) -> bool:
     """Whether the policy asks for every inference twice (docs/lockstep.md)."""
     return policy.safety is not None and policy.safety.lockstep
+
+
+def wants_triton(policy: Policy) -> bool:
+    """Whether the policy asks for Triton kernels where the target is a GPU's (docs/gpu.md)."""
+    return policy.gpu is not None and policy.gpu.kernels == "triton"
 
 
 def program_of(
@@ -167,7 +176,8 @@ def program_of(
         )
     if frozen is not None:
         module = with_taps(module, store, frozen[0].main, frozen[1], GPUS[target.gpu])
-    return generate_cuda(module, store, identity, GPUS[target.gpu], guards, clinical=clinical, sessions=sessions)
+    chip, triton = GPUS[target.gpu], wants_triton(policy)
+    return generate_cuda(module, store, identity, chip, guards, clinical=clinical, sessions=sessions, triton=triton)
 
 
 def _generated_source(inputs: Inputs, config: Config) -> Outcome:
@@ -187,29 +197,29 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
     clinical = clinical_of(policy, frozen[0])
     program = program_of(module, store, identity, policy, clinical, target, frozen=frozen)
     lockstep = wants_lockstep(policy)
-    media = {"c": C_SOURCE, "cu": C_SOURCE, "json": JSON}
+    media = {"c": C_SOURCE, "cu": C_SOURCE, "json": JSON, "py": PYTHON}
     artifacts = tuple(
         Artifact(name, data, media.get(name.rpartition(".")[2], "application/octet-stream"))
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
-    if target.gpu:
-        # Launches that run together have an arena plan of their own, and kernels may read taps instead of transformed
-        # weights; buffers and offsets stay those of the L2 text.
-        memory |= {"arena_bytes": program.arena_bytes, "weights_bytes": len(program.files["engine_weights.bin"])}
+    memory |= program.memory
     if lockstep:
         memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (*artifacts, report), {
         "config_digest": digest,
         "kernels": len(module.graphs) - 1,
+        "arena_bytes": memory["arena_bytes"],
         "memory_bytes": total_bytes(memory),
         "scratch_bytes_per_thread": program.scratch_bytes,
         "instruction_sets": [target.gpu] if target.gpu else [isa.name for isa in VARIANTS[target.machine]],
         "decisions": len(clinical.logic.decisions),
         "safety_guards": len(clinical.logic.guards),
         "lockstep": lockstep,
-        "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith((".c", ".cu"))),
+        "source_lines": sum(
+            data.count(b"\n") for name, data in program.files.items() if name.endswith((".c", ".cu", ".py"))
+        ),
     }
 
 
@@ -252,7 +262,7 @@ ENGINE = Stage(
     "engine",
     _engine,
     reads=tuple(f"generated_source/{name}" for name in COMPILED_FILES),
-    optional_reads=(f"generated_source/{CUDA_FILE}",),
+    optional_reads=tuple(f"generated_source/{name}" for name in DEVICE_FILES),
     config=("target",),
     description="The engine for one target: of a CPU, static.",
 )

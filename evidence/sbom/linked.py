@@ -25,6 +25,7 @@ from evidence.verifier.records import StageRecord
 MUSL, ZIG_LIBC, COMPILER_RT, OBJECT, LINKER = "musl", "zig-libc", "compiler-rt", "object", "linker"
 GLIBC = "glibc"
 DEVICE_COMPILER = "tool:nvcc"
+SECOND_DEVICE_COMPILER = "tool:triton"
 LIBRARIES = (MUSL, GLIBC, ZIG_LIBC, COMPILER_RT)
 DIGEST_OF_LISTING = "the lines NAME SHA3-512 of its objects in this engine"
 DIGEST_OF_BYTES = "the bytes it contributes to the engine, in address order"
@@ -117,7 +118,7 @@ def linked_parts(engine: StageRecord, find: Callable[[str], bytes | None], sourc
 
 
 def device_compiler(report: Mapping[str, Any]) -> list[Part]:
-    """The compiler of the GPU kernels, where the build report of an engine names one."""
+    """The compilers of the GPU kernels, where the build report of an engine names them."""
     if "cuda" not in report:
         return []
     compiler = report["cuda"]["compiler"]
@@ -134,6 +135,27 @@ def device_compiler(report: Mapping[str, Any]) -> list[Part]:
                 "cuvil:program-sha256": compiler["sha256"],
                 "cuvil:licence": "CUDA Toolkit End User License Agreement; it has no SPDX identifier",
             },
+            own=False,
+        ),
+        *_second_device_compiler(report["cuda"]),
+    ]
+
+
+def _second_device_compiler(report: Mapping[str, Any]) -> list[Part]:
+    if "triton" not in report:
+        return []
+    compiler = report["triton"]
+    return [
+        Part(
+            ref=SECOND_DEVICE_COMPILER,
+            kind="application",
+            name=compiler["name"],
+            group=TOOL,
+            version=compiler["version"],
+            supplier="Triton contributors",
+            description="Compiler of the GPU kernels in kernels_triton.py, to PTX that nvcc's ptxas assembles.",
+            purl=f"pkg:pypi/triton@{compiler['version']}",
+            properties={"cuvil:program-sha256": compiler["sha256"], "cuvil:licence": "MIT"},
             own=False,
         )
     ]

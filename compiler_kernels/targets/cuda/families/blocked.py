@@ -89,7 +89,7 @@ class Ending:
         return f"{address} + oc % 16" if lanes else address
 
     def ready_function(self, blocks: int, threads: int, release: bool = True, first: int = 0) -> list[str]:
-        """``ready(y, block)``: waits for earlier kernels, then zeroes the block's share of the halo of the result, which
+        """``ready(y, block)``: waits for earlier kernels, then zeroes the block's share of the result's halo, which
         all ``blocks`` have; ``block`` counts from block ``first`` of the launch on.
 
         ``release``: the next kernel may start once all blocks came here. Earlier would let a row of kernels wait on

@@ -48,6 +48,8 @@ class Subject:
     batch: int = 1
     prefer: str = ""
     """``size``: numerics.prefer of the policy, which keeps every convolution direct."""
+    kernels: str = ""
+    """gpu.kernels of the policy."""
 
     @property
     def key(self) -> str:
@@ -62,7 +64,7 @@ class Subject:
     @property
     def stem(self) -> str:
         """What names of files begin with."""
-        return f"{self.name}-{self.prefer or 'speed'}-{self.batch}"
+        return f"{self.name}-{self.prefer or 'speed'}-{self.batch}{self.kernels and f'-{self.kernels}'}"
 
     def onnx(self) -> bytes:
         """The model's bytes; a network of the zoo is exported for its batch."""
@@ -115,6 +117,7 @@ class Subject:
         """The policy, where the subject needs one."""
         known = KNOWN.get(self.name)
         parts: dict[str, Any] = {"numerics": {"prefer": self.prefer}} if self.prefer else {}
+        parts |= {"gpu": {"kernels": self.kernels}} if self.kernels else {}
         if known is not None and known.ranged:
             parts["inputs"] = {n: {"range": (min(v), max(v))} for n, v in known.values.items()}
         model = {"name": self.name, "version": "0"}

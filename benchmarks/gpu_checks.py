@@ -208,9 +208,12 @@ def counted_traffic(frozen: Any) -> dict[str, Any]:
     from compiler_kernels.passes.infra import run_passes
     from compiler_kernels.passes.memory_report import traffic as statements
     from compiler_kernels.stages.backend import l1_passes
+    from compiler_kernels.targets.cuda.gpu import SM_90
+    from compiler_kernels.targets.cuda.taps import with_taps
 
     l1, _ = run_passes(frozen.module, frozen.store, l1_passes(frozen.module))
     lowered = lower_to_l2(frozen.module, frozen.store)
+    lowered = with_taps(lowered, frozen.store, frozen.module.main, frozen.store, SM_90)
     return {
         "before_fusion": statements(frozen.module.main),
         "after_fusion": statements(l1.main),

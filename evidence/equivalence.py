@@ -184,7 +184,7 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     beyond = found.errors.beyond(limit) if limit is not None else {}
     report["target"] = target.triple
     report["onnxruntime"] = config["onnxruntime"]
-    report["grade"] = _grade(target, prefix)
+    report["grade"] = grade_of(target, prefix)
     if decisions.wanted:
         report["decisions"] = decisions.report()
         if decisions.differing:
@@ -224,7 +224,8 @@ def ways_to_run(target: Target, kernels: bytes | None) -> Iterator[tuple[str, ..
         yield emulated_driver(kernels, target.gpu, Path(folder))
 
 
-def _grade(target: Target, prefix: tuple[str, ...] | None) -> str:
+def grade_of(target: Target, prefix: tuple[str, ...] | None) -> str:
+    """How results came about that the words ``prefix`` made (those of :func:`ways_to_run`)."""
     if prefix is None:
         return "not executed"
     if target.gpu:

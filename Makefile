@@ -10,7 +10,7 @@ endif
 STAMP := $(dir $(BIN)).cuvil-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-bits test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients sushi test-sushi test-examples gpu-evidence clean
+.PHONY: help setup demo test test-slow test-bits test-triton test-reproducible bench vectors conformance test-fuzz test-registry test-registry-fuzz test-clients sushi test-sushi test-examples gpu-evidence clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -59,6 +59,10 @@ test-bits: $(BENCH_STAMP)  ## one sha256 of the zoo's outputs over instruction s
 
 gpu-evidence: $(BENCH_STAMP)  ## on a machine with an NVIDIA GPU: bits, times and memory of GPU engines (docs/gpu.md)
 	$(BIN)/python -m benchmarks.gpu_evidence $(GPU_OPTIONS) --out $(RESULTS)/gpu_evidence.json
+
+test-triton: $(STAMP)  ## Triton kernels compiled and inspected, without a GPU (installs Triton, 190 MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,triton]'
+	$(BIN)/pytest tests/triton
 
 test-reproducible: $(BENCH_STAMP)  ## 20 varied rebuilds of the demonstration model and of ResNet-18, one digest each
 	$(BIN)/python -m benchmarks.reproducible

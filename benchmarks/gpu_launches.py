@@ -22,6 +22,7 @@ from compiler_kernels.targets.c.writer import c_string
 from compiler_kernels.targets.cuda.gpu import SM_90
 from compiler_kernels.targets.cuda.program import block_of
 from compiler_kernels.targets.cuda.schedule import arranged
+from compiler_kernels.targets.cuda.taps import with_taps
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.toolchain.nvcc import FLAGS
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
@@ -32,7 +33,9 @@ MAIN = Path(__file__).with_name("gpu_launches_main.cu")
 def program(net: str) -> str:
     """The text of NET.cu."""
     frozen = freeze_model(onnx_bytes(ZOO[net]))
-    module, launches = arranged(lower_to_l2(frozen.module, frozen.store), SM_90, net)
+    lowered = lower_to_l2(frozen.module, frozen.store)
+    lowered = with_taps(lowered, frozen.store, frozen.module.main, frozen.store, SM_90)
+    module, launches = arranged(lowered, SM_90, net)
     weights = len(pack(module.main, frozen.store))
     block = block_of(module, launches, weights)
     offsets: list[int] = []

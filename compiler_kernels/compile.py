@@ -30,7 +30,7 @@ from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.c.program import COMPILED_FILES, Identity
 from compiler_kernels.targets.isa import BY_NAME, Isa
 from compiler_kernels.targets.registry import TARGETS, Target, resolve_target
-from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
+from compiler_kernels.toolchain.engines import DEVICE_FILES, build_engine
 from compiler_kernels.toolchain.zig import cuvil_home
 
 Kind = Literal["so", "bin"]
@@ -106,8 +106,9 @@ def generate_frozen(frozen: Frozen, target: Target, isas: Sequence[Isa] | None =
         target.triple,
     )
     clinical = clinical_of(frozen.policy, frozen.module)
-    program = program_of(lowered, frozen.store, identity, frozen.policy, clinical, target, isas)
-    names = (*COMPILED_FILES, CUDA_FILE)
+    source = (frozen.module, frozen.store)
+    program = program_of(lowered, frozen.store, identity, frozen.policy, clinical, target, isas, source)
+    names = (*COMPILED_FILES, *DEVICE_FILES)
     return {name: program.files[name] for name in names if name in program.files}
 
 

@@ -243,6 +243,11 @@ class Lineage:
     def _c_function(self, kernel: str) -> str:
         if not kernel:
             return ""
+        # What stands for a Triton kernel where kernels are emulated is not the kernel.
+        triton = rf"^@triton\.jit\ndef \w*_{re.escape(kernel)}\(.*?(?=^\S|\Z)"
+        for text in self._triton:
+            for match in re.finditer(triton, text, re.MULTILINE | re.DOTALL):
+                return match[0].rstrip() + "\n"
         # A kernel may exist once per instruction set, with that as a suffix; the number in its name is unique.
         head = rf"^[^\n;]*\bvoid (?:__launch_bounds__\([^)]*\) )?\w*_{re.escape(kernel)}\w*\("
         pattern = rf"(?:^/\*[^\n]*\*/\n)*{head}[^;{{]*{{.*?^}}\n"
@@ -256,3 +261,9 @@ class Lineage:
         record = self.chain.record("generated_source")
         names = [item.name for item in record.artifacts] if record is not None else []
         return [self.text("generated_source", name) for name in names if name.endswith((".c", ".cu"))]
+
+    @cached_property
+    def _triton(self) -> list[str]:
+        record = self.chain.record("generated_source")
+        names = [item.name for item in record.artifacts] if record is not None else []
+        return [self.text("generated_source", name) for name in names if name.endswith(".py")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -24,8 +24,10 @@ from compiler_kernels.policy import policy_from_json
 from compiler_kernels.stage import Artifact, Json, as_json, sha3_512_hex
 from compiler_kernels.stages.base import Config, Inputs, Outcome, Stage
 from compiler_kernels.targets.registry import Target, gpu_for, host_runs, resolve_target, runner
+from compiler_kernels.targets.triton.emit import triton_kernels
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.engines import CUDA_FILE
+from compiler_kernels.toolchain.triton import TRITON_FILE
 from evidence.equivalence_decisions import Decisions
 from evidence.error_statistics import ErrorTable
 from evidence.peer import OnnxRuntimePeer
@@ -35,6 +37,7 @@ from evidence.test_inputs import SPECIAL_INPUTS, make_inputs
 
 Array = npt.NDArray[Any]
 KERNELS: Final = f"generated_source/{CUDA_FILE}"
+TRITON_KERNELS: Final = f"generated_source/{TRITON_FILE}"
 WORK_BUDGET: Final = 300_000_000
 """Multiply-adds the reference may spend in a build; it decides how many inputs are tried (1 to 64)."""
 LONGEST: Final = 4
@@ -184,7 +187,12 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     beyond = found.errors.beyond(limit) if limit is not None else {}
     report["target"] = target.triple
     report["onnxruntime"] = config["onnxruntime"]
+<<<<<<< HEAD
     report["grade"] = grade_of(target, prefix)
+=======
+    second = inputs.get(TRITON_KERNELS)
+    report["grade"] = _grade(target, prefix, triton_kernels(second.text) if second else ())
+>>>>>>> main
     if decisions.wanted:
         report["decisions"] = decisions.report()
         if decisions.differing:
@@ -210,6 +218,7 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
 
 
 EMULATED: Final = "emulated on the CPU from the text of the GPU kernels; no GPU ran them"
+TRITON_COMPILED: Final = "; {} Triton kernels were compiled and inspected, not executed, and scalar code stood for them"
 
 
 @contextmanager
@@ -224,12 +233,19 @@ def ways_to_run(target: Target, kernels: bytes | None) -> Iterator[tuple[str, ..
         yield emulated_driver(kernels, target.gpu, Path(folder))
 
 
+<<<<<<< HEAD
 def grade_of(target: Target, prefix: tuple[str, ...] | None) -> str:
     """How results came about that the words ``prefix`` made (those of :func:`ways_to_run`)."""
+=======
+def _grade(target: Target, prefix: tuple[str, ...] | None, triton: Sequence[str] = ()) -> str:
+    """``triton``: names of the kernels that Triton made, which nothing but a GPU executes."""
+>>>>>>> main
     if prefix is None:
         return "not executed"
+    if target.gpu and prefix:
+        return EMULATED + (TRITON_COMPILED.format(len(triton)) if triton else "")
     if target.gpu:
-        return EMULATED if prefix else f"executed on {gpu_for(target)}"
+        return f"executed on {gpu_for(target)}"
     return f"executed under {Path(prefix[0]).name}" if prefix else "executed natively"
 
 
@@ -344,7 +360,7 @@ EQUIVALENCE = Stage(
         "source_model/model.onnx",
         "source_model/policy.json",
     ),
-    optional_reads=(KERNELS,),
+    optional_reads=(KERNELS, TRITON_KERNELS),
     config=("target", "equivalence_inputs", "onnxruntime", "runner"),
     rooms=("compiler_kernels", "evidence"),
     description="Engine bits against the independent reference; error of every tensor against binary64.",

@@ -25,8 +25,10 @@ class View:
     steps: tuple[int, ...]
 
     def broadcast(self, dims: Sequence[int]) -> View:
-        """The same elements under NumPy broadcasting to ``dims``."""
+        """The same elements under NumPy broadcasting to ``dims``; ``ValueError`` where that is not possible."""
         lead = len(dims) - len(self.dims)
+        if lead < 0 or any(own not in (1, size) for own, size in zip(self.dims, dims[lead:], strict=True)):
+            raise ValueError(f"{self.dims} cannot be broadcast to {tuple(dims)}")
         own = [0 if d == 1 else s for d, s in zip(self.dims, self.steps, strict=True)]
         return replace(self, dims=tuple(dims), steps=(*[0] * lead, *own))
 

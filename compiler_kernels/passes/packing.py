@@ -4,12 +4,14 @@
                transposed convolution one such array per output phase, phases row-major.
 ``dw16``       depthwise: [channel block][kernel position][16 channels].
 ``w23_L``, ``w1_23_L``  transformed for a Winograd form: [output block][position][channel block of 8][group][8][16].
+``taps16``     the taps of a Winograd form of a plane as ``oc16``, for GPU kernels that transform them.
 ``channels16`` one number per channel, filled up with +0 to a multiple of 16.
 """
 
 from __future__ import annotations
 
 from itertools import product
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from compiler_kernels.ir.layout import BLOCK, packed
 from compiler_kernels.ir.weights import WeightStore
 
 Floats = NDArray[np.float32]
+TAPS: Final = "taps16"
 
 
 def fill_up(array: Floats, axis: int, multiple: int) -> Floats:
@@ -68,6 +71,8 @@ def pack_weight(kind: str, op: Op, weight: Weight, store: WeightStore) -> tuple[
     elif kind == "dw16":
         flat = fill_up(w.reshape(dims[0], -1), 0, BLOCK)
         flat = np.ascontiguousarray(flat.reshape(-1, BLOCK, flat.shape[1]).transpose(0, 2, 1)).reshape(-1)
+    elif kind == TAPS:
+        flat = by_outputs(w.reshape(dims[0], dims[1], -1))
     elif kind.startswith("w"):
         u = transformed_weights(op.str_("arithmetic"), w)
         u = fill_up(fill_up(u, 1, BLOCK), 2, UNIT)

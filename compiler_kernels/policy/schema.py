@@ -19,6 +19,7 @@ from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decisions, Fallbacks, Quantities, Safety, Thresholds
 from compiler_kernels.policy.dataset import Dataset
+from compiler_kernels.policy.gpu import GpuSection
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.recertification import Recertification
@@ -65,6 +66,7 @@ class Policy(Section):
         default=None, description="The frozen test set, and what an engine must reach on it."
     )
     budget: Budget | None = Field(default=None, description="Limits of time and memory; a build over them fails.")
+    gpu: GpuSection | None = Field(default=None, description="Choices for GPU targets.")
     signing: Signing = Field(default_factory=Signing, description="Required signatures.")
     release: Release | None = Field(default=None, description="What a release must hold; nothing if absent.")
     approvals: Approvals | None = Field(default=None, description="Who must approve a release; nobody if absent.")

@@ -35,11 +35,13 @@ from compiler_kernels.targets.c.clinical import Clinical
 from compiler_kernels.targets.c.program import COMPILED_FILES, Guard, Identity, Program, generate
 from compiler_kernels.targets.cuda.gpu import BY_NAME as GPUS
 from compiler_kernels.targets.cuda.program import generate_cuda
+from compiler_kernels.targets.cuda.taps import with_taps
 from compiler_kernels.targets.cuda.tuning import tuning_digest
 from compiler_kernels.targets.isa import VARIANTS, Isa
 from compiler_kernels.targets.registry import GPU_TARGETS, Target, resolve_target
-from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
+from compiler_kernels.toolchain.engines import DEVICE_FILES, build_engine
 from compiler_kernels.toolchain.nvcc import flags_digest
+from compiler_kernels.toolchain.triton import options_digest
 
 L1_PASSES: tuple[ModulePass, ...] = (
     LowerBatchNorm(),
@@ -55,6 +57,7 @@ L1_PASSES: tuple[ModulePass, ...] = (
 )
 L2_PASSES: tuple[ModulePass, ...] = (PlanMemory(), OutlineKernels())
 C_SOURCE = "text/x-c; charset=utf-8"
+PYTHON = "text/x-python; charset=utf-8"
 
 
 # Passes that choose memory layouts and constant orders; a generator of scalar kernels (CUDA) works without them.
@@ -106,10 +109,12 @@ def _ir_l2(inputs: Inputs, config: Config) -> Outcome:
 
 def config_digest(policy_json: bytes, pins_json: bytes, target: str) -> str:
     """Compile-config digest: SHA3-512 over policy, pinned shapes, target and arithmetic, each length-prefixed; of a GPU
-    target also compiler, flags and the tuning of its kernels."""
+    target also compilers, flags and the tuning of its kernels."""
     parts = [b"cuvil-config/1", policy_json, pins_json, target.encode(), b"CA-1"]
     if target in GPU_TARGETS:
         parts += [flags_digest().encode(), tuning_digest().encode()]
+        if (json.loads(policy_json).get("gpu") or {}).get("kernels") == "triton":
+            parts.append(options_digest().encode())
     return sha3_512_hex(b"".join(len(p).to_bytes(8, "big") + p for p in parts))
 
 
@@ -138,6 +143,11 @@ def wants_lockstep(policy: Policy) -> bool:
     return policy.safety is not None and policy.safety.lockstep
 
 
+def wants_triton(policy: Policy) -> bool:
+    """Whether the policy asks for Triton kernels where the target is a GPU's (docs/gpu.md)."""
+    return policy.gpu is not None and policy.gpu.kernels == "triton"
+
+
 def program_of(
     module: Module,
     store: WeightStore,
@@ -146,8 +156,12 @@ def program_of(
     clinical: Clinical,
     target: Target,
     isas: Sequence[Isa] | None = None,
+    frozen: tuple[Module, WeightStore] | None = None,
 ) -> Program:
-    """The program of an L2 ``module`` for ``target``. ``UnsupportedError``: no kernel, or lockstep on a GPU."""
+    """The program of an L2 ``module`` for ``target``. ``UnsupportedError``: no kernel, or lockstep on a GPU.
+
+    ``frozen``: the frozen graph and its constants, of which kernels of a GPU may prefer the untransformed ones.
+    """
     guards, sessions = guards_of(policy), sessions_of(policy)
     if not target.gpu:
         chosen = VARIANTS[target.machine] if isas is None else tuple(isas)
@@ -160,7 +174,10 @@ def program_of(
             f"safety.lockstep of the policy computes twice on a processor, and {target.triple} engines compute on a "
             "GPU: build for a CPU target, or take lockstep out of the policy"
         )
-    return generate_cuda(module, store, identity, GPUS[target.gpu], guards, clinical=clinical, sessions=sessions)
+    if frozen is not None:
+        module = with_taps(module, store, frozen[0].main, frozen[1], GPUS[target.gpu])
+    chip, triton = GPUS[target.gpu], wants_triton(policy)
+    return generate_cuda(module, store, identity, chip, guards, clinical=clinical, sessions=sessions, triton=triton)
 
 
 def _generated_source(inputs: Inputs, config: Config) -> Outcome:
@@ -176,18 +193,20 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         digest,
         target.triple,
     )
-    clinical = clinical_of(policy, parse_module(inputs["frozen_graph/frozen_graph.txt"].text))
-    program = program_of(module, store, identity, policy, clinical, target)
+    frozen = read_module(inputs["frozen_graph/frozen_graph.txt"], inputs["frozen_graph/weights.bin"])
+    clinical = clinical_of(policy, frozen[0])
+    program = program_of(module, store, identity, policy, clinical, target, frozen=frozen)
     lockstep = wants_lockstep(policy)
-    media = {"c": C_SOURCE, "cu": C_SOURCE, "json": JSON}
+    media = {"c": C_SOURCE, "cu": C_SOURCE, "json": JSON, "py": PYTHON}
     artifacts = tuple(
         Artifact(name, data, media.get(name.rpartition(".")[2], "application/octet-stream"))
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
     if target.gpu:
-        # Launches that run together have an arena plan of their own; buffers and offsets stay those of the L2 text.
-        memory |= {"arena_bytes": program.arena_bytes}
+        # Launches that run together have an arena plan of their own, and kernels may read taps instead of transformed
+        # weights; buffers and offsets stay those of the L2 text.
+        memory |= {"arena_bytes": program.arena_bytes, "weights_bytes": len(program.files["engine_weights.bin"])}
     if lockstep:
         memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
@@ -200,7 +219,9 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         "decisions": len(clinical.logic.decisions),
         "safety_guards": len(clinical.logic.guards),
         "lockstep": lockstep,
-        "source_lines": sum(data.count(b"\n") for name, data in program.files.items() if name.endswith((".c", ".cu"))),
+        "source_lines": sum(
+            data.count(b"\n") for name, data in program.files.items() if name.endswith((".c", ".cu", ".py"))
+        ),
     }
 
 
@@ -232,6 +253,7 @@ GENERATED_SOURCE = Stage(
         "ir_l2/weights.bin",
         "ir_l2/memory.json",
         "frozen_graph/frozen_graph.txt",
+        "frozen_graph/weights.bin",
         "source_model/policy.json",
         "source_model/pins.json",
     ),
@@ -242,7 +264,7 @@ ENGINE = Stage(
     "engine",
     _engine,
     reads=tuple(f"generated_source/{name}" for name in COMPILED_FILES),
-    optional_reads=(f"generated_source/{CUDA_FILE}",),
+    optional_reads=tuple(f"generated_source/{name}" for name in DEVICE_FILES),
     config=("target",),
     description="The engine for one target: of a CPU, static.",
 )

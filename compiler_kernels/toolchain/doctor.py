@@ -7,6 +7,7 @@ from typing import Literal
 
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.registry import ALIASES, GPU_TARGETS, TARGETS, gpu_for, grade, runner
+from compiler_kernels.toolchain import triton
 from compiler_kernels.toolchain.gcc import find_gcc
 from compiler_kernels.toolchain.nvcc import REMEDY, VERSION, find_nvcc, version_of
 from compiler_kernels.toolchain.zig import clang_version, zig_cache, zig_version
@@ -27,6 +28,11 @@ def _gpu_rows() -> list[CheckRow]:
     usable = version == VERSION
     said = f"{path}, version {version}" if path is not None else "not found"
     rows = [CheckRow("nvcc", "ok" if usable else "optional", said if usable else f"{said}; for GPU targets {REMEDY}")]
+    found = triton.installed_version()
+    said = f"version {found}" if found else "not found"
+    usable = found == triton.VERSION
+    said = said if usable else f"{said}; for a policy with gpu.kernels: triton {triton.REMEDY.partition(',')[0]}"
+    rows.append(CheckRow("triton", "ok" if usable else "optional", said))
     for target in GPU_TARGETS.values():
         gpu = gpu_for(target)
         how = (

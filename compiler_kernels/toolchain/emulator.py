@@ -69,6 +69,24 @@ def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0, f
     ``chip`` (90 for sm_90) adds the functions of the CUDA driver, which fail on demand with ``faults``, and the library
     is called ``libcuda.so.1``.
     """
+    own = ["-fPIC", "-shared", *([f"-DCUVIL_EMULATED_CHIP={chip}"] if chip else [])]
+    own += ["-DCUVIL_EMULATED_FAULTS"] if chip and faults else []
+    _compile(text, directory, gcc, own, ["cuvil_emulated_driver.cpp"] if chip else [], "kernels.so")
+    product = directory / "kernels.so"
+    return product.rename(directory / "libcuda.so.1") if chip else product
+
+
+def compile_emulated_program(text: str, directory: Path, gcc: str = "") -> Path:
+    """A program of the unit ``text``, which defines ``main``, and the emulator, as quickly compiled as it may be.
+
+    An access that is not aligned as its type asks ends the program (SIGILL), as it ends a kernel on a GPU.
+    """
+    own = ["-O1", "-fsanitize=alignment", "-fsanitize-trap=alignment"]
+    _compile(text, directory, gcc, own, [], "program")
+    return directory / "program"
+
+
+def _compile(text: str, directory: Path, gcc: str, own: Sequence[str], more: Sequence[str], product: str) -> None:
     for name, data in {**runtime_sources(), **cuda_sources()}.items():
         if name.endswith((".h", ".cpp")):
             (directory / name).write_bytes(data)
@@ -76,14 +94,8 @@ def compile_emulated(text: str, directory: Path, gcc: str = "", chip: int = 0, f
     environment = ZigDriver().environment(directory)
     if gcc:
         environment["PATH"] = "/usr/local/bin:/usr/bin:/bin"
-    words = [*compiler_words(gcc), *FLAGS, "-fPIC", "-shared", "-nostdlib++" if not gcc else "-lm"]
-    units = ["kernels.cpp", "cuvil_emulator.cpp"]
-    if chip:
-        words += [f"-DCUVIL_EMULATED_CHIP={chip}", *(["-DCUVIL_EMULATED_FAULTS"] if faults else [])]
-        units.append("cuvil_emulated_driver.cpp")
-    run_sealed([*words, *units, "-o", "kernels.so"], directory, environment, timeout=900.0)
-    product = directory / "kernels.so"
-    return product.rename(directory / "libcuda.so.1") if chip else product
+    words = [*compiler_words(gcc), *FLAGS, *own, "-nostdlib++" if not gcc else "-lm"]
+    run_sealed([*words, "kernels.cpp", "cuvil_emulator.cpp", *more, "-o", product], directory, environment, 900.0)
 
 
 class _Entry(ctypes.Structure):

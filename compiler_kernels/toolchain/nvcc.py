@@ -113,12 +113,13 @@ def flags_digest() -> str:
 
 
 def compile_cuda(
-    sources: Mapping[str, bytes], gpu: Gpu, name: str = "kernels.cu", timeout: float = 1800.0
+    sources: Mapping[str, bytes], gpu: Gpu, name: str = "kernels.cu", timeout: float = 1800.0, more: str = ""
 ) -> tuple[dict[str, bytes], dict[str, Json]]:
     """Compile ``name`` of ``sources`` (with the headers it includes) for ``gpu``: images by file name, and the report.
 
     ``kernels.cubin`` is code for the chip; chips before sm_90 also get ``kernels.ptx``, which drivers of later chips
-    compile. Raises ``CuvilError`` when the compiler refuses the text or the gate the PTX (both defects of Cuvil), and
+    compile. ``more`` is PTX of another compiler that joins nvcc's before the gate. Raises ``CuvilError`` when the
+    compiler refuses the text or the gate the PTX (both defects of Cuvil), and
     ``UnsupportedError`` without nvcc or the g++ that it calls.
     """
     nvcc = require_nvcc()
@@ -148,10 +149,11 @@ def compile_cuda(
         }
         run_sealed(commands[0], folder, environment, timeout)
         ptx = _INTERNAL.sub(rb"_INTERNAL_00000000_\1_00000000", (folder / "kernels.ptx").read_bytes())
+        ptx += b"\n" + more.encode() if more else b""
         (folder / "kernels.ptx").write_bytes(ptx)
         report = gate(ptx.decode("utf-8", "replace"))
         if report.violations:
-            raise CuvilError(f"the PTX of kernels.cu holds {report.violations[0]}: this is a defect of Cuvil")
+            raise CuvilError(f"the PTX of the kernels holds {report.violations[0]}: this is a defect of Cuvil")
         run_sealed(commands[1], folder, environment, timeout)
         cubin = (folder / "kernels.cubin").read_bytes()
     images = {"kernels.cubin": cubin} | ({} if gpu.clusters else {"kernels.ptx": ptx + b"\0"})

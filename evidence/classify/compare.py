@@ -16,7 +16,15 @@ from evidence.classify.rules import FIELDS, Difference, difference, most_serious
 FORMAT: Final = "cuvil-classification/1"
 COMPILING: Final = ("source_model", "ir_l0", "frozen_graph", "ir_l1", "ir_l2", "generated_source", "engine")
 _SOFTWARE: Final = ("application", "container", "firmware", "framework", "library", "operating-system", "platform")
-_MADE: Final = ("engine.c", "kernels.c", "weights.S", "engine_weights.bin", "kernels.cubin", "kernels.ptx")
+_MADE: Final = (
+    "engine.c",
+    "kernels.c",
+    "weights.S",
+    "engine_weights.bin",
+    "kernels.cubin",
+    "kernels.ptx",
+    "kernels_triton.py",
+)
 """Files of the build report that follow from model and policy; the others are the runtime."""
 
 

@@ -15,7 +15,7 @@ _TEXT_AT: Final = {"thresholds": 2, "quantities": 2, "decisions": 2, "fallbacks"
 """Fields for reports, and at which place of a path a field stands, so that a decision may be called `source`."""
 _PROCESS: Final = frozenset(
     ["version", "numerics", "coverage", "budget", "signing", "release", "approvals", "timestamp", "sbom", "audit",
-     "clauses", "source_date_epoch", "reproducibility", "recertification", "dataset", "registry"]
+     "clauses", "source_date_epoch", "reproducibility", "recertification", "dataset", "registry", "gpu"]
 )  # fmt: skip
 _LOGIC: Final = frozenset(["thresholds", "quantities", "decisions", "fallbacks"])
 _LOOSER, _TIGHTER = "policy.guard-loosened", "policy.guard-tightened"

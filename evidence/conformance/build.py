@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from compiler_kernels.errors import CuvilError
+from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.isa import Isa
-from compiler_kernels.targets.registry import Target
+from compiler_kernels.targets.registry import Target, runs_natively
 from compiler_kernels.toolchain.driver import COMMON_FLAGS
 from compiler_kernels.toolchain.sources import RUNTIME_DIRECTORY
 from compiler_kernels.toolchain.zig import ZigDriver
 from evidence.conformance.prepare import Prepared
-from evidence.engine_program import main_text, unit_text
+from evidence.engine_program import EngineText, main_text, unit_text
+from evidence.gpu_program import GpuText, compile_program
 
 OPTIMISATION: Final = "-O1"
 """Of this suite's programs; engines are built with -O2. The source fixes every bit, so the level changes none."""
@@ -94,7 +96,7 @@ class Built:
     message: str = ""
 
 
-def build(tests: Sequence[Prepared], target: Target, isa: Isa, directory: Path) -> Iterator[Built]:
+def build(tests: Sequence[Prepared], target: Target, isa: Isa | Gpu, directory: Path) -> Iterator[Built]:
     """Compile ``tests`` into as few programs as they allow, in ``directory``.
 
     ``CuvilError`` when the C compiler cannot be started at all.
@@ -111,9 +113,17 @@ def build(tests: Sequence[Prepared], target: Target, isa: Isa, directory: Path) 
         yield from build(tests[middle:], target, isa, directory / "b")
 
 
-def _compile(tests: Sequence[Prepared], target: Target, isa: Isa, directory: Path) -> str:
+def _compile(tests: Sequence[Prepared], target: Target, isa: Isa | Gpu, directory: Path) -> str:
     """Compile and link; the compiler's first error, or the empty string."""
-    engines = [t.engine for t in tests]
+    if isinstance(isa, Gpu):
+        try:
+            compile_program(
+                [e for t in tests if isinstance(e := t.engine, GpuText)], isa, directory, not runs_natively(target)
+            )
+        except CuvilError as error:
+            return str(error)
+        return ""
+    engines = [e for t in tests if isinstance(e := t.engine, EngineText)]
     (directory / "engines.c").write_bytes(unit_text(engines, isa))
     (directory / "main.c").write_bytes(main_text((e.prefix for e in engines), _OUTPUT_SIZE + MAIN))
     driver = ZigDriver()

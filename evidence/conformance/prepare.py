@@ -19,10 +19,12 @@ from compiler_kernels.ir.neutral import neutral_json
 from compiler_kernels.ir.weights import WeightStore, pack
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
+from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.isa import Isa
 from evidence.conformance.cases import Case
 from evidence.conformance.outcome import Kind
 from evidence.engine_program import EngineText, engine_text
+from evidence.gpu_program import GpuText, gpu_engine_text
 from evidence.reference import load_graph, run
 from evidence.reference.errors import ReferenceError
 
@@ -32,13 +34,14 @@ _serial = itertools.count()
 
 @dataclass(frozen=True)
 class Prepared:
-    """A test ready to be compiled: C text, run-time inputs in the engine's order, the reference's outputs by name.
+    """A test ready to be compiled: C text (CUDA C++ for a GPU), run-time inputs in the engine's order, the reference's
+    outputs by name.
 
     ``reference`` is a sentence where the reference cannot evaluate the frozen graph.
     """
 
     case: Case
-    engine: EngineText
+    engine: EngineText | GpuText
     inputs: tuple[Array, ...]
     reference: Mapping[str, Array] | str
 
@@ -51,7 +54,7 @@ class Stopped:
     detail: str
 
 
-def prepare(case: Case, model: bytes, inputs: Mapping[str, object], isa: Isa) -> Prepared | Stopped:
+def prepare(case: Case, model: bytes, inputs: Mapping[str, object], isa: Isa | Gpu) -> Prepared | Stopped:
     """Import, freeze, evaluate by the reference, lower and generate ``model``; never raises for what the test holds."""
     try:
         return _prepare(case, model, inputs, isa)
@@ -61,7 +64,7 @@ def prepare(case: Case, model: bytes, inputs: Mapping[str, object], isa: Isa) ->
         return Stopped(Kind.CRASH, f"in the compiler: {_where(error)}")
 
 
-def _prepare(case: Case, model: bytes, inputs: Mapping[str, object], isa: Isa) -> Prepared:
+def _prepare(case: Case, model: bytes, inputs: Mapping[str, object], isa: Isa | Gpu) -> Prepared:
     module, store = import_onnx(model, filename=case.name, pins=_pins(case, inputs))
     for name, value in inputs.items():
         if not isinstance(value, np.ndarray):
@@ -70,7 +73,12 @@ def _prepare(case: Case, model: bytes, inputs: Mapping[str, object], isa: Isa) -
     frozen, _ = freeze(module, store)
     reference = _reference(frozen, store, arrays)
     lowered = lower_to_l2(frozen, store)
-    text = engine_text(case.name, lowered, store, f"e{next(_serial)}", isa)
+    prefix = f"e{next(_serial)}"
+    text: EngineText | GpuText
+    if isinstance(isa, Gpu):
+        text = gpu_engine_text(lowered, store, prefix, isa)
+    else:
+        text = engine_text(case.name, lowered, store, prefix, isa)
     return Prepared(case, text, tuple(arrays[v.name] for v in lowered.main.inputs), reference)
 
 

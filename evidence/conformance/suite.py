@@ -9,8 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.targets.cuda.gpu import BY_NAME, Gpu
 from compiler_kernels.targets.isa import VARIANTS, Isa
-from compiler_kernels.targets.registry import TARGETS, Target, runner, runs_natively
+from compiler_kernels.targets.registry import TARGETS, Target, host_runs, runner, runs_natively
 from evidence.conformance.build import build
 from evidence.conformance.cases import Case, onnx_node_cases
 from evidence.conformance.compare import OTHER_BITS, judge
@@ -46,7 +47,7 @@ def run_jobs(
     jobs: Sequence[tuple[Case, str]],
     target: Target | None = None,
     on_done: Callable[[Outcome], None] = lambda outcome: None,
-    isa: Isa | None = None,
+    isa: Isa | Gpu | None = None,
     batch: int = BATCH,
 ) -> list[Outcome]:
     """Outcomes of tests in their modes, in the order given; ``on_done`` hears each as it comes, in another order.
@@ -55,10 +56,11 @@ def run_jobs(
     ``isa`` or the one that every processor of the target has. ``UnsupportedError`` when the target cannot be run here.
     """
     chosen = target or this_target()
-    words = runner(chosen)
+    # Kernels of a GPU that is not here are emulated on the processor (evidence/gpu_program.py).
+    words = runner(chosen) if not chosen.gpu else () if host_runs(chosen) else None
     if words is None:
         raise UnsupportedError(f"this machine cannot run {chosen.triple} engines; install qemu-user")
-    kernels = isa or VARIANTS[chosen.machine][-1]
+    kernels = isa or (BY_NAME[chosen.gpu] if chosen.gpu else VARIANTS[chosen.machine][-1])
     timeout = TIMEOUT if not words else 20 * TIMEOUT
     found: dict[int, Outcome] = {}
     same: dict[tuple[int, bytes, tuple[str, ...]], list[int]] = {}
@@ -116,7 +118,7 @@ def _settle_all(
 
 
 def _compile_and_run(
-    tests: Sequence[Prepared], target: Target, isa: Isa, directory: Path, words: Sequence[str], timeout: float
+    tests: Sequence[Prepared], target: Target, isa: Isa | Gpu, directory: Path, words: Sequence[str], timeout: float
 ) -> list[Found]:
     found: list[Found] = []
     for number, built in enumerate(build(tests, target, isa, directory)):

@@ -58,7 +58,11 @@ def compare_with_gcc(recorded: Recorded, find: Callable[[str], bytes | None]) ->
     target = resolve_target(recorded.statement.target)
     prefix = runner(target)
     if target.gpu:
-        return SecondCompiler(NOT_EXECUTED, f"engines for {target.triple} are compiled by nvcc alone", {})
+        return SecondCompiler(
+            NOT_EXECUTED,
+            f"gcc compiles no kernels of {target.triple}; a policy with gpu.kernels: triton makes a second engine",
+            {},
+        )
     if find_gcc(target) is None:
         return SecondCompiler(NOT_EXECUTED, f"there is no gcc for {target.triple} on this machine", {})
     if prefix is None:

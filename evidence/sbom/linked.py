@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain.engines import CUDA_FILE
+from compiler_kernels.toolchain.engines import DEVICE_FILES
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
 from evidence.sbom.environment import cuvil_licence, cuvil_version
 from evidence.sbom.parts import LINKED, TOOL, Licence, Part, listing_digests
@@ -27,6 +27,7 @@ MUSL, ZIG_LIBC, COMPILER_RT, OBJECT, LINKER = "musl", "zig-libc", "compiler-rt",
 GLIBC = "glibc"
 DEVICE_COMPILER = "tool:nvcc"
 MADE_BY_NVCC = ("kernels.cubin", "kernels.ptx")
+SECOND_DEVICE_COMPILER = "tool:triton"
 LIBRARIES = (MUSL, GLIBC, ZIG_LIBC, COMPILER_RT)
 DIGEST_OF_LISTING = "the lines NAME SHA3-512 of its objects in this engine"
 DIGEST_OF_BYTES = "the bytes it contributes to the engine, in address order"
@@ -125,7 +126,7 @@ def _known_sources() -> dict[str, bytes]:
 
 
 def device_compiler(report: Mapping[str, Any]) -> list[Part]:
-    """The compiler of the GPU kernels, where the build report of an engine names one."""
+    """The compilers of the GPU kernels, where the build report of an engine names them."""
     if "cuda" not in report:
         return []
     compiler = report["cuda"]["compiler"]
@@ -143,6 +144,27 @@ def device_compiler(report: Mapping[str, Any]) -> list[Part]:
                 **{f"cuvil:program-sha256:{n}": digest for n, digest in compiler["programs_sha256"].items()},
                 "cuvil:licence": "CUDA Toolkit End User License Agreement; it has no SPDX identifier",
             },
+            own=False,
+        ),
+        *_second_device_compiler(report["cuda"]),
+    ]
+
+
+def _second_device_compiler(report: Mapping[str, Any]) -> list[Part]:
+    if "triton" not in report:
+        return []
+    compiler = report["triton"]
+    return [
+        Part(
+            ref=SECOND_DEVICE_COMPILER,
+            kind="application",
+            name=compiler["name"],
+            group=TOOL,
+            version=compiler["version"],
+            supplier="Triton contributors",
+            description="Compiler of the GPU kernels in kernels_triton.py, to PTX that nvcc's ptxas assembles.",
+            purl=f"pkg:pypi/triton@{compiler['version']}",
+            properties={"cuvil:program-sha256": compiler["sha256"], "cuvil:licence": "MIT"},
             own=False,
         )
     ]
@@ -265,7 +287,7 @@ def _files(listed: Mapping[str, Any], files: Mapping[str, bytes], objects: list[
             raise RefusedError(f"{name} differs from what the engine was built from; build the engine again here")
         text = data.decode("utf-8", "replace") if name.endswith((".c", ".cu", ".h", ".S")) else ""
         needs = sorted({other for other in _INCLUDE.findall(text) if other in listed})
-        needs += [CUDA_FILE] if name in MADE_BY_NVCC and CUDA_FILE in listed else []
+        needs += [other for other in DEVICE_FILES if name in MADE_BY_NVCC and other in listed]
         found[name] = Part(
             ref=f"file:{name}",
             kind="data" if name.endswith(".bin") else "file",

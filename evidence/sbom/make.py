@@ -15,7 +15,7 @@ from evidence.sbom.crypto import crypto_parts
 from evidence.sbom.document import document, encode
 from evidence.sbom.environment import environment_parts
 from evidence.sbom.gates import check_gates
-from evidence.sbom.linked import DEVICE_COMPILER, LIBRARIES, linked_parts, top_refs
+from evidence.sbom.linked import DEVICE_COMPILER, LIBRARIES, SECOND_DEVICE_COMPILER, linked_parts, top_refs
 from evidence.sbom.model import model_card, model_parts
 from evidence.sbom.parts import LINKED, Part
 from evidence.verifier.chain import Chain, read_chain
@@ -74,8 +74,9 @@ def make_sbom(statement: Statement, find: Find, *, signatures: Iterable[str] = (
         *crypto_parts([*signatures, *(["shake256"] if policy.audit and policy.audit.sessions else [])]),
         *environment_parts(),
     ]
-    if any(part.ref == DEVICE_COMPILER for part in parts):
-        parts = [part.with_needs(DEVICE_COMPILER) if part.ref == TOOL_ROOT else part for part in parts]
+    for compiler in (DEVICE_COMPILER, SECOND_DEVICE_COMPILER):
+        if any(part.ref == compiler for part in parts):
+            parts = [part.with_needs(compiler) if part.ref == TOOL_ROOT else part for part in parts]
     section = policy.sbom
     if section is not None:
         parts = [_with_support(part, dict(section.end_of_support)) for part in parts]

@@ -42,6 +42,8 @@ class Builder:
     def output(self, name: str) -> None:
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
 
-    def model(self) -> bytes:
+    def model(self, opset: int = 17) -> bytes:
         graph = helper.make_graph(self.nodes, "g", self.inputs, self.outputs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9
+        ).SerializeToString()

@@ -16,6 +16,8 @@ FINE = """
 	mul.rn.f32 %f6, %f5, 0f3F800000; sub.rn.f32 %f6, %f6, %f1;
 	div.rn.f32 	%f6, %f6, %f5;
 	sqrt.rn.f64 	%fd1, %fd2;
+	add.rn.f64 	%fd1, %fd1, %fd2; sub.rn.f64 %fd1, %fd1, %fd2; mul.rn.f64 %fd1, %fd1, %fd2;
+	mov.b64 	%fd2, {%r4, %r5};
 	max.f32 	%f7, %f6, 0fFF800000;
 	setp.nan.f32 	%p2, %f6, %f6;
 	selp.f32 	%f8, 0f7FC00000, %f7, %p2;
@@ -40,6 +42,17 @@ PLANTED = {
     "sin.approx.f32 %f1, %f2;": "approximation",
     "div.full.f32 %f1, %f2, %f3;": "division",
     "fma.rz.f32 %f1, %f2, %f3, %f4;": "another direction",
+    "add.f64 %fd1, %fd2, %fd3;": "not on the list",
+    "mul.f64 %fd1, %fd2, %fd3;": "not on the list",
+    "sub.f64 %fd1, %fd2, %fd3;": "not on the list",
+    "mul.rz.f64 %fd1, %fd2, %fd3;": "another direction",
+    "add.rm.f64 %fd1, %fd2, %fd3;": "another direction",
+    "cvt.rz.f32.f64 %f1, %fd2;": "not on the list",
+    "cvt.rn.ftz.f32.f64 %f1, %fd2;": "subnormals",
+    "cvt.rn.sat.f32.f64 %f1, %fd2;": "not on the list",
+    "dfma.rn.f64 %fd1, %fd2, %fd3, %fd4;": "not on the list",
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1}, {%fd2}, {%fd3}, {%fd4};": "matrix",
+    "atom.global.add.f64 %fd1, [%rd1], %fd2;": "atomic",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1}, {%r1}, {%r2}, {%f2};": "matrix",
     "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1}, {%r1}, {%r2}, {%f2};": "matrix",
     "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%f1}, %rd1, %rd2, 1, 1, 1;": "matrix",

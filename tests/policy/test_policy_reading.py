@@ -19,6 +19,7 @@ from compiler_kernels.policy.budget import Budget
 from compiler_kernels.policy.clauses import Clauses
 from compiler_kernels.policy.clinical import Coverage, Decision, Fallback, Fallbacks, Quantity, SafetyGuard, Threshold
 from compiler_kernels.policy.dataset import Dataset, Split
+from compiler_kernels.policy.gpu import GpuSection
 from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.policy.numerics import Numerics
 from compiler_kernels.policy.recertification import Recertification
@@ -58,8 +59,10 @@ def test_every_key_is_documented() -> None:
     def keys(section: type[BaseModel], prefix: str) -> set[str]:
         return {prefix + k for k in section.model_fields}
 
-    expected = keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "shapes"} - SECTIONS
-    expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.")
+    expected = (
+        keys(Policy, "") - {"model", "inputs", "outputs", "signing", "numerics", "budget", "gpu", "shapes"} - SECTIONS
+    )
+    expected |= keys(Numerics, "numerics.") | keys(Budget, "budget.") | keys(GpuSection, "gpu.")
     expected |= keys(Sbom, "sbom.") | keys(Clauses, "clauses.")
     expected |= (keys(Audit, "audit.") - {"audit.sessions"}) | keys(Sessions, "audit.sessions.")
     expected |= keys(TimestampAuthority, "timestamp.")

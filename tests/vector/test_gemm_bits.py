@@ -60,6 +60,12 @@ def with_chains() -> Iterator[Compiled]:
     column = tensors(5, (17, 1))
     nodes = [*add, helper.make_node("Mul", ["u", "r"], ["y"])]
     yield compiled("column", model(nodes, {"x": x, "r": column}, {"w": w, "b": b}, ["y"]), {"x": x, "r": column})
+    norm = {k: tensors(n, (17,)) for n, k in enumerate("gdm", 6)} | {"v": np.abs(tensors(9, (17,)))}
+    nodes = [*add, helper.make_node("BatchNormalization", ["u", *norm], ["y"])]
+    yield compiled("channels", model(nodes, {"x": x}, {"w": w, "b": b} | norm, ["y"]), {"x": x})
+    wide = tensors(10, (2, 17, 3, 40))
+    nodes = [add[0], helper.make_node("BatchNormalization", ["t", *norm], ["y"])]
+    yield compiled("channels_4d", model(nodes, {"x": wide}, {"w": w} | norm, ["y"]), {"x": wide})
     constants = {"w": w, "b": b, "c": np.float32(1.4142135), "one": np.float32(1), "half": np.float32(0.5)}
     gelu = [
         helper.make_node("Div", ["u", "c"], ["g0"]), helper.make_node("Erf", ["g0"], ["g1"]),

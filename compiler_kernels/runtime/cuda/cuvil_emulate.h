@@ -119,6 +119,17 @@ CUVIL_FN float __fadd_rn(float a, float b) { return a + b; }
 CUVIL_FN float __fsub_rn(float a, float b) { return a - b; }
 CUVIL_FN float __fmul_rn(float a, float b) { return a * b; }
 CUVIL_FN float __fdiv_rn(float a, float b) { return a / b; }
+CUVIL_FN double __dadd_rn(double a, double b) { return a + b; }
+CUVIL_FN double __dsub_rn(double a, double b) { return a - b; }
+CUVIL_FN double __dmul_rn(double a, double b) { return a * b; }
+CUVIL_FN float __double2float_rn(double a) { return (float)a; }
+CUVIL_FN double __hiloint2double(int high, int low)
+{
+    const uint64_t bits = (uint64_t)(uint32_t)high << 32 | (uint32_t)low;
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
 CUVIL_FN float __fsqrt_rn(float a) { return __builtin_sqrtf(a); }
 CUVIL_FN float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 template <class T> CUVIL_FN T min(T a, T b) { return b < a ? b : a; }

@@ -3,11 +3,13 @@
  * P holds the constants (targets/cuda/families/winograd.py) and finish(). A block transforms the inputs of T tiles for LW
  * leaves at a time into shared memory, sums the products of its positions, a warp per position and leaf, and transforms the
  * sums. A plane has 16 positions, of which a block takes NB columns; blocks that share tiles, by columns or by nodes of the
- * tree, meet in the workspace, and the one that comes last makes the outputs. */
+ * tree, meet in the workspace, and the one that comes last makes the outputs.
+ * Weights are transformed already, or of a plane (TAPS) the 3x3 taps, which the block transforms for itself. */
 #ifndef CUVIL_WINOGRAD_H
 #define CUVIL_WINOGRAD_H
 
 #include "cuvil_product.h"
+#include "cuvil_taps.h"
 
 template <class P> struct cuvil_winograd {
     static constexpr bool PLANE = P::AXES == 2;
@@ -25,9 +27,12 @@ template <class P> struct cuvil_winograd {
     static constexpr int FIRST = V_FLOATS > (MEET ? M_FLOATS : 0) ? V_FLOATS : M_FLOATS;
     static constexpr int SLICE = UNITS_PER * P::GROUPS * 128 + 16, U_FLOATS = WARPS * OCBS * SLICE,
                          SHARED = 4 * (FIRST + P::BUFFERS * U_FLOATS);
-    /* A thread's values of x for the next round wait in registers where it has one piece only. */
+    /* (output, channel) pairs of a round whose taps a block transforms, and how many of them a thread. */
+    static constexpr int PAIRS = P::LW * UNITS_PER * OCBS * 128, EACH = P::TAPS ? cuvil_ceil(PAIRS, THREADS) : 1;
+    static_assert(!P::TAPS || PLANE, "taps of a line are transformed at compile time");
+    /* A thread's values of x for the next round wait in registers where it has one piece only (and few taps). */
     static constexpr bool EARLY =
-        PLANE && (P::NB == 1 || P::TP * P::TQ <= 3) && SHARE > 1 && P::LW * T * UNITS_PER * 2 <= THREADS;
+        PLANE && (P::NB == 1 || P::TP * P::TQ <= 3) && EACH <= 2 && SHARE > 1 && P::LW * T * UNITS_PER * 2 <= THREADS;
     static constexpr int OWN = P::LW > 1 ? cuvil_ceil(P::TP * P::TQ, P::LW) : P::TP * P::TQ;
     static constexpr int TILE_GROUPS = PLANE ? cuvil_ceil(P::N * P::TILES, T) : P::N * cuvil_ceil(P::TILES, T);
     static constexpr int SUMS = TILE_GROUPS * cuvil_ceil(P::BLOCKS, OCBS), GRID = SUMS * MEMBERS;
@@ -73,6 +78,40 @@ template <class P> struct cuvil_winograd {
             const float *from = w + (((long)(kept ? block + b : 0) * POSITIONS + position) * P::UNITS + leaf * P::PER) * P::GROUPS * 128;
             float *slice = u + (warp * OCBS + b) * SLICE;
             for (int e = lane; e < pieces; e += 32) cuvil_copy_async<16>(slice + e * 4, from + e * 4, kept);
+        }
+    }
+
+    /* Where pair number i of this thread lies: leaf of the round, block, and unit, channel and output within the leaf. */
+    struct pair {
+        int way, block, at;
+        bool exists;
+    };
+    CUVIL_FN pair pair_at(int i)
+    {
+        const int e = i * THREADS + threadIdx.x;
+        return {e / (UNITS_PER * 128 * OCBS), e / (UNITS_PER * 128) % OCBS, e % (UNITS_PER * 128), PAIRS % THREADS == 0 || e < PAIRS};
+    }
+
+    /* This thread's taps of a round from memory. */
+    CUVIL_FN void load_taps(float (&g)[EACH][9], int round, int end, int block, const float *w)
+    {
+        CUVIL_UNROLL for (int i = 0; i < EACH; i++) {
+            const pair p = pair_at(i);
+            const int unit = (round * P::LW + p.way) * P::PER + p.at / 128;
+            const bool kept = round < end && p.exists && unit < P::UNITS && block + p.block < P::BLOCKS;
+            const float *from = w + ((long)(block + p.block) * P::UNITS + unit) * 9 * 128 + p.at % 128;
+            CUVIL_UNROLL for (int k = 0; k < 9; k++) g[i][k] = kept ? from[k * 128] : 0.0f;
+        }
+    }
+
+    /* Their transforms (3.8, U) into the slices of the warps. */
+    CUVIL_FN void store_taps(const float (&g)[EACH][9], int part, float *u)
+    {
+        CUVIL_UNROLL for (int i = 0; i < EACH; i++) {
+            const pair p = pair_at(i);
+            if (!p.exists) continue;
+            float *to = u + (p.way * LOCAL * OCBS + p.block) * SLICE + p.at;
+            cuvil_transform_taps<P::NB, OCBS * SLICE>(g[i], part, to);
         }
     }
 
@@ -210,10 +249,16 @@ template <class P> struct cuvil_winograd {
         const int warp = threadIdx.x / 32, way = warp / LOCAL, local = warp % LOCAL;
         const int begin = share * SHARE, end = begin + SHARE < ROUNDS ? begin + SHARE : ROUNDS;
         const long base = (long)sum * KEPT * POSITIONS * T * QUADS;
-        CUVIL_UNROLL for (int b = 0; b < P::BUFFERS; b++) {
-            if (begin + b < end) copy_weights(begin + b, first, part, u + b * U_FLOATS, w);
-            cuvil_copy_commit();
-        }
+        float taps[EACH][9];
+        if (P::TAPS) {
+            load_taps(taps, begin, end, first, w);
+            store_taps(taps, part, u);
+            load_taps(taps, begin + 1, end, first, w);
+        } else
+            CUVIL_UNROLL for (int b = 0; b < P::BUFFERS; b++) {
+                if (begin + b < end) copy_weights(begin + b, first, part, u + b * U_FLOATS, w);
+                cuvil_copy_commit();
+            }
         P::ready(y, block);
         cuvil_tree<LEVELS, OWN> tree;
         float4 early[4][4];
@@ -226,8 +271,12 @@ template <class P> struct cuvil_winograd {
                 transform_plane(round, group, part, v, x);
             else
                 transform_line(round, group, v, x);
-            cuvil_copy_wait<P::BUFFERS - 1>();
+            if (!P::TAPS) cuvil_copy_wait<P::BUFFERS - 1>();
             __syncthreads();
+            if (P::TAPS && P::BUFFERS > 1 && round + 1 < end) {
+                store_taps(taps, part, u + (round + 1 - begin) % P::BUFFERS * U_FLOATS);
+                load_taps(taps, round + 2, end, first, w);
+            }
             if (EARLY && there && round + 1 < end) there = load_plane(early, threadIdx.x, round + 1, group, part, x);
             const int leaf = round * P::LW + way;
             float4 a[P::TP][P::TQ];
@@ -238,9 +287,15 @@ template <class P> struct cuvil_winograd {
                 leaf_sum(a, leaf, from, slices + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);
             }
             __syncwarp();
-            if (round + P::BUFFERS < end) copy_weights(round + P::BUFFERS, first, part, slices, w);
-            cuvil_copy_commit();
+            if (!P::TAPS) {
+                if (round + P::BUFFERS < end) copy_weights(round + P::BUFFERS, first, part, slices, w);
+                cuvil_copy_commit();
+            }
             __syncthreads();
+            if (P::TAPS && P::BUFFERS == 1 && round + 1 < end) {
+                store_taps(taps, part, u);
+                load_taps(taps, round + 2, end, first, w);
+            }
             if (P::LW == 1) {
                 CUVIL_UNROLL for (int own = 0; own < OWN; own++) tree.push(0, leaf, own, a[own / P::TQ][own % P::TQ]);
             } else {

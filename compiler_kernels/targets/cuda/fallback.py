@@ -38,12 +38,7 @@ def device_text(text: str) -> str:
 
 def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None = None) -> CudaKernel:
     """The kernel of ``function`` by its scalar text. ``UnsupportedError`` where that refuses run-time values."""
-    for op in function.ops:
-        if op.kind in REFUSING:
-            raise UnsupportedError(
-                f"operator {op.kind} refuses run-time values, which GPU code cannot report: build for a CPU target"
-            )
-    kernel = _by_items(function, f"{name}_item", symbols)
+    kernel = _item_kernel(function, name, symbols)
     threads = max(1, kernel.items)
     scratch = -(-kernel.scratch_floats // 16) * 64
     if scratch:
@@ -60,6 +55,32 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
         workspace_bytes=blocks * block * scratch,
         independent=True,
         sizes=kernel.sizes,
+    )
+
+
+def _item_kernel(function: Graph, name: str, symbols: Symbols | None) -> Kernel:
+    for op in function.ops:
+        if op.kind in REFUSING:
+            raise UnsupportedError(
+                f"operator {op.kind} refuses run-time values, which GPU code cannot report: build for a CPU target"
+            )
+    return _by_items(function, f"{name}_item", symbols)
+
+
+def stand_in_text(function: Graph, name: str) -> str:
+    """The scalar text of ``function`` for the emulator, for a grid of any size (targets/triton). One thread runs after
+    another there, so they share their scratch memory."""
+    kernel = _item_kernel(function, name, None)
+    scratch = kernel.scratch_floats
+    parameters = [f"const {c_type(v.type)} *p{n}" for n, v in enumerate(function.inputs)]
+    parameters.append(f"{c_type(function.ops[-1].out)} *y")
+    arguments = [*(f"p{n}" for n in range(len(function.inputs))), "y", *([f"{name}_scratch"] if scratch else [])]
+    memory = f"alignas(64) static float {name}_scratch[{scratch}];\n" if scratch else ""
+    return (
+        f'{memory}{device_text(kernel.text)}extern "C" __global__ void {name}({", ".join(parameters)})\n{{\n'
+        f"    for (long i = blockIdx.x * blockDim.x + threadIdx.x; i < {kernel.items}; i += gridDim.x * blockDim.x)\n"
+        f"        {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1);\n"
+        "}\n"
     )
 
 

@@ -13,6 +13,17 @@ MOST_LAUNCHES: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
+class TritonForm:
+    """A kernel that Triton makes: the text of its function (targets/triton), which takes so many pointers. Warps of a
+    program and stages of its loads are options of the compilation."""
+
+    text: str
+    pointers: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class CudaKernel:
     """One ``__global__`` function and how it is launched.
 
@@ -30,6 +41,7 @@ class CudaKernel:
     ``independent``: no thread waits for another or uses shared memory, so the emulator needs no fibers.
     ``dependent``: may start while the kernel before it still runs; it then calls ``cuvil_grid_wait()`` in every thread
     before it touches any memory but constants (programmatic dependent launch).
+    ``triton``: Triton makes the kernel; ``text`` then only stands for it where kernels are emulated.
     """
 
     name: str
@@ -44,6 +56,7 @@ class CudaKernel:
     dependent: bool = False
     sizes: bool = False
     block_text: str = ""
+    triton: TritonForm | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= MAX_BLOCK:

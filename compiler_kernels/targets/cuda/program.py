@@ -29,9 +29,10 @@ from compiler_kernels.targets.c.program_sizes import bind_function, room, size_t
 from compiler_kernels.targets.c.writer import c_string, c_type
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import MOST_ARGUMENTS, MOST_LAUNCHES
-from compiler_kernels.targets.cuda.plan import Launch, Place, named_outputs, outputs_of
+from compiler_kernels.targets.cuda.plan import Launch, Place, emit_cuda, named_outputs, outputs_of
 from compiler_kernels.targets.cuda.schedule import arranged
 from compiler_kernels.targets.cuda.unit import unit_text
+from compiler_kernels.targets.triton.emit import emit_with_triton, triton_file
 
 PAGE = 4096
 ALIGNMENT = 256
@@ -89,13 +90,15 @@ def generate_cuda(
     prefix: str = "cuvil",
     clinical: Clinical | None = None,
     sessions: Sessions | None = None,
+    triton: bool = False,
 ) -> Program:
     """Generate the program of an L2 ``module`` for ``gpu``; the arguments of ``targets.c.program.generate``.
+    ``triton``: functions that have a Triton kernel get it.
 
     ``UnsupportedError`` where an operation has no kernel or may refuse run-time values.
     """
     with scope(symbols_of(module.meta)):
-        program = _generate(module, store, identity, gpu, guards or {}, prefix, clinical)
+        program = _generate(module, store, identity, gpu, guards or {}, prefix, clinical, triton)
     return recording(program, sessions) if sessions else program
 
 
@@ -107,8 +110,9 @@ def _generate(
     guards: Mapping[tuple[str, str], Guard],
     prefix: str,
     clinical: Clinical | None,
+    triton: bool,
 ) -> Program:
-    module, launches = arranged(module, gpu, prefix)
+    module, launches = arranged(module, gpu, prefix, emit_with_triton if triton else emit_cuda)
     main, symbols = module.main, symbols_of(module.meta)
     weights = pack(main, store) or bytes(64)
     arena = int(dict(module.meta).get("arena_bytes", "0"))
@@ -119,12 +123,16 @@ def _generate(
     ]
     head = [*note, f" * Kernels for {gpu.name}; the comment above each is the IR it implements. */"]
     files: dict[str, bytes] = {"engine.c": b"", "kernels.c": NO_KERNELS.encode()}
-    files["kernels.cu"] = unit_text([launch.kernel for launch in launches], head).encode()
+    kernels = [launch.kernel for launch in launches]
+    files["kernels.cu"] = unit_text(kernels, head).encode()
+    second = triton_file(kernels, [line.strip("/* ") for line in head]).encode()
+    files |= {"kernels_triton.py": second} if second else {}
     logic = generate_clinical(clinical, prefix, identity.config_digest, note)
     decides = clinical is not None and clinical.any()
     lines = [
         *note,
         " * The launches on the GPU, their memory there, and the description the runtime reads.",
+        *([f" * kernels_triton.py: SHA3-512 {sha3_512_hex(second)}"] if second else []),
         f" * kernels.cu: SHA3-512 {sha3_512_hex(files['kernels.cu'])}{'' if decides else ' */'}",
         *([f" * clinical.c: SHA3-512 {sha3_512_hex(logic['clinical.c'])} */"] if decides else []),
         include("cuvil_engine.h"),
@@ -203,6 +211,8 @@ def _launch_table(launches: Sequence[Launch], block: Block, prefix: str) -> list
         offsets += [block.workspace] if kernel.workspace_bytes else []
         offsets += [block.tickets] if kernel.tickets else []
         offsets += [block.sizes] if kernel.sizes else []
+        # Triton gives every kernel two pointers to scratch memory; these kernels have none (toolchain/triton.py).
+        offsets += [0, 0] if kernel.triton else []
         if len(offsets) - first > MOST_ARGUMENTS:
             raise UnsupportedError(
                 f"node {launch.node or kernel.name} has {len(launch.arguments) - 1} operands, and a GPU kernel takes "

@@ -41,8 +41,13 @@ def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = ()) -> str:
             "#define CA1_VL 1",
             *(f'#include "{name}"' for name in (*HEADERS, *needed)),
             "",
-            *(k.text for k in unique),
+            *(k.text for k in unique if k.triton is None),
             "#ifdef CUVIL_EMULATE",
+            *(
+                f"/* {k.name} is a Triton kernel; this stands for it where there is no GPU. */\n{k.text}"
+                for k in unique
+                if k.triton is not None
+            ),
             'extern "C" const cuvil_emulated_kernel cuvil_emulated_kernels[] = {',
             *(f"    CUVIL_EMULATED({k.name}, {int(k.independent)})" for k in unique),
             "    {nullptr, nullptr, 0, 0}};",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph, Op
@@ -53,13 +53,19 @@ class PlainChain:
         self.operands: dict[str, Operand] = {}
         self.possible = True
         for op in ops:
-            for operand in op.operands:
-                if operand in self.operands:
-                    continue
+            for position, operand in enumerate(op.operands):
                 if operand not in views:
                     self.possible &= operand not in params
                     continue
-                view = views[operand].broadcast(dims)
+                view = views[operand]
+                if op.kind == "affine" and position > 0:  # one value per channel, which is axis 1
+                    view = replace(
+                        view, dims=(*view.dims, *[1] * (len(dims) - 2)), steps=(*view.steps, *[0] * (len(dims) - 2))
+                    )
+                view = view.broadcast(dims)
+                if operand in self.operands:
+                    self.possible &= self.operands[operand].view == view
+                    continue
                 self.possible &= view.steps[-1] in (0, 1) if dims else True
                 self.operands[operand] = Operand(view, f"e{len(self.operands)}")
 

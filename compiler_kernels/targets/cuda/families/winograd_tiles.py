@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
+from typing import Final
 
 from compiler_kernels.arithmetic.order import RADIX
 from compiler_kernels.targets.cuda.families.conv_tiles import REGISTERS, pieces
 from compiler_kernels.targets.cuda.families.tiles_table import tabled
 from compiler_kernels.targets.cuda.gpu import Gpu
 
+MOST_PAIRS: Final = 4
+"""Whose nine taps each a thread holds in registers during a round."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a tile is chosen by: ``axes`` of the form, ``units`` of 8 input channels, ``per`` of them in a leaf,
-    ``groups`` of three taps, ``blocks`` of 16 outputs, ``tiles`` of an image."""
+    ``groups`` of three taps, ``blocks`` of 16 outputs, ``tiles`` of an image; ``taps``: the kernel transforms the
+    weights."""
 
     axes: int
     batch: int
@@ -26,10 +31,16 @@ class Shape:
     groups: int
     blocks: int
     tiles: int
+    taps: bool = False
 
     @property
     def key(self) -> tuple[int, ...]:
-        return astuple(self)
+        return astuple(self)[:-1]
+
+    @property
+    def family(self) -> str:
+        """First word of the row in the table."""
+        return "taps" if self.taps else "winograd"
 
     @property
     def positions(self) -> int:
@@ -118,6 +129,14 @@ class Tile:
         values, weights = self.floats(shape)
         return 4 * (values + self.buffers * weights)
 
+    def pairs(self, shape: Shape) -> int:
+        """Of the taps of one round, (output, channel) pairs each thread transforms."""
+        return pieces(self.leaves * shape.per_leaf * self.wide * 128, self.threads(shape)) if shape.taps else 0
+
+    def transforms(self, shape: Shape) -> int:
+        """Blocks that transform the same taps: a group of tiles each, or columns of it."""
+        return self.grid(shape) // (self.split * pieces(shape.blocks, self.wide))
+
     def rounds(self, shape: Shape) -> int:
         return pieces(pieces(shape.leaves, self.leaves), self.split)
 
@@ -127,6 +146,8 @@ class Tile:
         if self.split > 1 and (self.rounds(shape) * self.leaves % RADIX or self.split > pieces(shape.leaves, RADIX)):
             return False
         if self.buffers > self.rounds(shape):
+            return False
+        if self.pairs(shape) > MOST_PAIRS:
             return False
         if self.leaves > 1 and self.leaves // 2 >= shape.leaves:
             return False
@@ -158,6 +179,7 @@ class Tile:
             + 0.52e-2 * together * wide
             + (0.253 * members + 0.0316 * wide if members > 1 else 0.0)
             + (0.099 * waves * rounds if self.buffers < rounds else 0.0)
+            + together * rounds * self.pairs(shape) * threads * (0.15e-3 + 0.1e-3 * self.columns)
         )
 
 
@@ -173,7 +195,7 @@ def candidates(shape: Shape) -> Iterator[Tile]:
 
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
     """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
-    row = tabled("winograd", gpu, shape.key)
+    row = tabled(shape.family, gpu, shape.key)
     if row:
         return Tile(*row)
     found = [t for t in candidates(shape) if t.fits(shape, gpu)]

@@ -1,0 +1,97 @@
+"""Which Winograd convolutions of a GPU engine keep their taps in device memory and transform them in the kernel.
+
+Transformed weights take 16/9 of the bytes of the taps. A kernel that reads the taps computes the same U
+(docs/arithmetic.md, 3.8) once per group of tiles, so this pays where weights are large and pixels few. It changes no
+bit: a constant is replaced only by taps whose transform has its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from compiler_kernels.arithmetic.order import BLOCK as UNIT
+from compiler_kernels.arithmetic.order import FEW_CHANNELS
+from compiler_kernels.ir.graph import Graph, Module, Op, Weight
+from compiler_kernels.ir.layout import BLOCK, packed
+from compiler_kernels.ir.weights import WeightStore
+from compiler_kernels.passes.packing import TAPS, pack_weight
+from compiler_kernels.targets.c.writer import root_of
+from compiler_kernels.targets.cuda.families.winograd import winograd_shape
+from compiler_kernels.targets.cuda.families.winograd_tiles import choose_tile
+from compiler_kernels.targets.cuda.gpu import Gpu
+from compiler_kernels.targets.cuda.tuning import table
+
+SMALLEST: Final[int] = table("taps")["least_bytes"]
+"""Bytes of transformed weights from which on taps are kept: below, 7/16 of them is too little to save."""
+MOST_TIMES: Final[int] = table("taps")["most_times"]
+"""How many blocks may transform the same taps, or a part of them each."""
+
+
+def prefers_taps(function: Graph, gpu: Gpu) -> bool:
+    """Whether the kernel of ``function``, a Winograd convolution of a plane with transformed weights, should transform
+    the taps instead. Shapes decide, the target's tiles among them; no number in a graph does."""
+    shape = winograd_shape(function)
+    if shape is None or shape.axes != 2:
+        return False
+    weight = function.types()[root_of(function).operands[1]]
+    if weight.dims[1] < FEW_CHANNELS or weight.nbytes < SMALLEST:
+        return False
+    tile = choose_tile(replace(shape, taps=True), gpu)
+    return tile is not None and tile.transforms(replace(shape, taps=True)) <= MOST_TIMES
+
+
+def with_taps(module: Module, store: WeightStore, frozen: Graph, source: WeightStore, gpu: Gpu) -> Module:
+    """An L2 ``module`` whose calls that :func:`prefers_taps` names read taps, which are added to ``store``.
+
+    ``frozen`` is the frozen graph the module was lowered from, ``source`` holds its constants. A function one of whose
+    calls has weights that are not among those, transformed, stays as it is.
+    """
+    main, taps = module.main, dict[str, Weight]()  # by the name of the transformed constant
+    functions = {f.name: f for f in module.graphs[1:] if prefers_taps(f, gpu)}
+    places = {name: int(root_of(f).operands[1].removeprefix("p")) for name, f in functions.items()}
+    for op in main.ops:
+        if op.name.startswith("call.") and op.kind in functions:
+            name = [o for o in op.operands if o][places[op.kind]]
+            found = taps.get(name) or _taps(main.weight(name), root_of(functions[op.kind]), frozen, store, source)
+            if found is None:
+                del functions[op.kind]
+            else:
+                taps[name] = found
+    if not functions:
+        return module
+    ops = tuple(_reads_taps(op, places, taps) if op.kind in functions else op for op in main.ops)
+    used = {o for op in ops for o in op.operands}
+    weights = [w for weight in main.weights for w in (weight, taps.get(weight.id)) if w and w.id in used]
+    graphs = (_with_taps(f, places[f.name]) if f.name in functions else f for f in module.graphs[1:])
+    return replace(module, graphs=(replace(main, ops=ops, weights=tuple(weights)), *graphs))
+
+
+def _taps(weight: Weight | None, root: Op, frozen: Graph, store: WeightStore, source: WeightStore) -> Weight | None:
+    """The taps whose transform is ``weight``, packed; ``None`` where the frozen graph has none."""
+    if weight is None:
+        return None
+    kind = weight.type.layout.split(" ")[1]
+    taps = frozen.weight(weight.id.partition(f".{kind}")[0])
+    if taps is None or taps.type.layout or taps.type.dims != weight.type.dims:
+        return None
+    if pack_weight(kind, root, taps, source)[1].tobytes() != store.raw(weight).tobytes():
+        return None
+    return store.packed(f"{taps.id}.{TAPS}", *pack_weight(TAPS, root, taps, source))
+
+
+def _reads_taps(call: Op, places: Mapping[str, int], taps: Mapping[str, Weight]) -> Op:
+    present = [n for n, o in enumerate(call.operands) if o]
+    at = present[places[call.kind]]
+    operands = (*call.operands[:at], taps[call.operands[at]].id, *call.operands[at + 1 :])
+    return replace(call, operands=operands)
+
+
+def _with_taps(function: Graph, place: int) -> Graph:
+    """``function`` with taps as its parameter number ``place``."""
+    value = function.inputs[place]
+    dims = value.type.dims
+    units, blocks = -(-dims[1] // UNIT), -(-dims[0] // BLOCK)
+    taps = replace(value, type=replace(value.type, layout=packed(TAPS, blocks * units * 9 * UNIT * BLOCK)))
+    return replace(function, inputs=(*function.inputs[:place], taps, *function.inputs[place + 1 :]))

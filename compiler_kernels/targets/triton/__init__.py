@@ -1,0 +1,1 @@
+"""The second generator of GPU kernels: Triton (docs/gpu.md, "A second compiler")."""

@@ -1,0 +1,213 @@
+/* The host side of evidence/gpu_program.py: runs engines one after another on the emulator, or with nvcc on a device.
+ *
+ * argv[1] is the first engine to run. Ends with 2 where the input ends early, 3 where output cannot be written, 4 where
+ * the device fails, 5 where emulated threads wait without end, 6 where a ticket is not given back, 7 where two runs of an
+ * engine give different bits. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef CUVIL_EMULATE
+#include <sys/mman.h>
+extern "C" const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, const unsigned grid[3], unsigned threads,
+                                     unsigned shared_bytes, unsigned cluster, int independent, uint64_t seed);
+#define KERNEL(name) [](void *const *a) { cuvil_unpack(name, a); }
+typedef void (*Kernel)(void *const *);
+#else
+#define KERNEL(name) (const void *)name
+typedef const void *Kernel;
+#endif
+
+struct Argument { int space; size_t offset; };
+struct Launch {
+    Kernel kernel;
+    unsigned grid[3];
+    int threads, shared, cluster, independent, dependent, first, count;
+};
+struct Result { const char *name; int dtype, bytes, rank, shape, space, extents; };
+/* Spaces: weights, arena, workspace, tickets, inputs, outputs. */
+struct Engine {
+    const unsigned char *weights;
+    const size_t *sizes;
+    int spaces;
+    const Launch *launches;
+    int launch_count;
+    const Argument *arguments;
+    const long long *shapes;
+    const Result *results;
+    int result_count, input_count;
+};
+enum { WEIGHTS, ARENA, WORKSPACE, TICKETS, INPUTS, MOST = 1024 };
+
+#ifdef CUVIL_EMULATE
+/* Memory that ends (up to 64 bytes) at a page nobody may touch; another lies before it. */
+static unsigned char *take_memory(size_t bytes)
+{
+    const size_t page = 4096, whole = (bytes + page) / page * page;
+    unsigned char *start = (unsigned char *)mmap(0, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) exit(4);
+    mprotect(start, page, PROT_NONE);
+    mprotect(start + page + whole, page, PROT_NONE);
+    return start + page + (whole - (bytes + 63) / 64 * 64);
+}
+static void give_memory(unsigned char *p, size_t bytes)
+{
+    const size_t page = 4096, whole = (bytes + page) / page * page;
+    munmap(p + (bytes + 63) / 64 * 64 - whole - page, whole + 2 * page);
+}
+static void put_in(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static void get_out(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static void fill(void *to, int value, size_t bytes) { memset(to, value, bytes); }
+static void settle() {}
+static void launch(const Launch *l, void **pointers, int, int seed)
+{
+    if (cuvil_emulate(l->kernel, pointers, l->grid, l->threads, l->shared, l->cluster, l->independent, (uint64_t)seed)) exit(5);
+}
+#else
+#define CHECK(call) \
+    do { \
+        const cudaError_t e_ = (call); \
+        if (e_ != cudaSuccess) { \
+            fprintf(stderr, "engine %d: %s: %s\n", running, #call, cudaGetErrorString(e_)); \
+            exit(4); \
+        } \
+    } while (0)
+static int running;
+static unsigned char *take_memory(size_t bytes)
+{
+    void *p;
+    CHECK(cudaMalloc(&p, bytes ? bytes : 1));
+    return (unsigned char *)p;
+}
+static void give_memory(unsigned char *p, size_t) { CHECK(cudaFree(p)); }
+static void put_in(void *to, const void *from, size_t bytes) { CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice)); }
+static void get_out(void *to, const void *from, size_t bytes) { CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost)); }
+static void fill(void *to, int value, size_t bytes) { CHECK(cudaMemset(to, value, bytes)); }
+static void settle() { CHECK(cudaDeviceSynchronize()); }
+static void launch(const Launch *l, void **pointers, int number, int)
+{
+    void *arguments[MOST];
+    for (int k = 0; k < l->count; k++) arguments[k] = &pointers[k];
+    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(l->grid[0], l->grid[1], l->grid[2]);
+    config.blockDim = dim3(l->threads);
+    config.dynamicSmemBytes = l->shared;
+    config.attrs = attributes;
+    if (l->dependent && number > 0) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (l->cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs].val.clusterDim.x = l->cluster;
+        attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
+        config.numAttrs++;
+    }
+    if (l->shared > 48 * 1024) CHECK(cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, l->shared));
+    CHECK(cudaLaunchKernelExC(&config, l->kernel, arguments));
+}
+#endif
+
+/* engines */
+
+static void put(long long value) { fwrite(&value, 8, 1, stdout); }
+
+static int take(const Engine *e, unsigned char *const *spaces)
+{
+    int good = 1;
+    for (int n = 0; n < e->input_count; n++) {
+        long long size = 0;
+        if (fread(&size, 8, 1, stdin) != 1) exit(2);
+        unsigned char *room = (unsigned char *)malloc(size + 1);
+        if (!room || fread(room, 1, size, stdin) != (size_t)size) exit(2);
+        if ((size_t)size == e->sizes[INPUTS + n]) put_in(spaces[INPUTS + n], room, size);
+        else good = 0;
+        free(room);
+    }
+    return good;
+}
+
+static void infer(const Engine *e, unsigned char *const *spaces, int run)
+{
+    for (int n = 0; n < e->spaces; n++)
+        if (n == ARENA || n >= INPUTS + e->input_count) fill(spaces[n], 0xff, e->sizes[n]);
+    fill(spaces[WORKSPACE], 0xff, e->sizes[WORKSPACE]);
+    for (int n = 0; n < e->launch_count; n++) {
+        const Launch *l = e->launches + n;
+        void *pointers[MOST];
+        for (int k = 0; k < l->count; k++) pointers[k] = spaces[e->arguments[l->first + k].space] + e->arguments[l->first + k].offset;
+        launch(l, pointers, n, run);
+    }
+    settle();
+    unsigned char *tickets = (unsigned char *)calloc(e->sizes[TICKETS] + 1, 1);
+    get_out(tickets, spaces[TICKETS], e->sizes[TICKETS]);
+    for (size_t k = 0; k < e->sizes[TICKETS]; k++)
+        if (tickets[k]) exit(6);
+    free(tickets);
+}
+
+static void give(const Engine *e, unsigned char *const *spaces, const Result *r)
+{
+    long long sizes[8] = {0};
+    size_t count = 1;
+    if (r->extents >= 0) get_out(sizes, spaces[r->extents], 8 * r->rank);
+    else memcpy(sizes, e->shapes + r->shape, 8 * r->rank);
+    put((long long)strlen(r->name));
+    fputs(r->name, stdout);
+    put(r->dtype);
+    put(r->rank);
+    for (int axis = 0; axis < r->rank; axis++) {
+        put(sizes[axis]);
+        count *= (size_t)sizes[axis];
+    }
+    const size_t bytes = count * r->bytes;
+    put((long long)bytes);
+    unsigned char *room = (unsigned char *)malloc(bytes + 1);
+    if (!room || bytes > e->sizes[r->space]) exit(3);
+    get_out(room, spaces[r->space], bytes);
+    fwrite(room, 1, bytes, stdout);
+    free(room);
+}
+
+/* The bytes of all outputs that the engine has written, one after another. */
+static unsigned char *outputs(const Engine *e, unsigned char *const *spaces, size_t *total)
+{
+    *total = 0;
+    for (int n = INPUTS + e->input_count; n < e->spaces; n++) *total += e->sizes[n];
+    unsigned char *all = (unsigned char *)malloc(*total + 1), *at = all;
+    if (!all) exit(3);
+    for (int n = INPUTS + e->input_count; n < e->spaces; at += e->sizes[n++]) get_out(at, spaces[n], e->sizes[n]);
+    return all;
+}
+
+int main(int argc, char **argv)
+{
+    for (int number = argc > 1 ? atoi(argv[1]) : 0; number < engine_count; number++) {
+        const Engine *e = engines[number];
+        unsigned char *spaces[MOST];
+        size_t total = 0;
+#ifndef CUVIL_EMULATE
+        running = number;
+#endif
+        for (int n = 0; n < e->spaces; n++) spaces[n] = take_memory(e->sizes[n]);
+        put_in(spaces[WEIGHTS], e->weights, e->sizes[WEIGHTS]);
+        fill(spaces[TICKETS], 0, e->sizes[TICKETS]);
+        const int good = take(e, spaces);
+        unsigned char *first = 0;
+        for (int run = 1; good && run <= RUNS; run++) {
+            infer(e, spaces, run);
+            unsigned char *found = outputs(e, spaces, &total);
+            if (first && memcmp(first, found, total)) exit(7);
+            free(first);
+            first = found;
+        }
+        free(first);
+        fwrite("CVF1", 1, 4, stdout);
+        put(number);
+        put(good ? e->result_count : -1);
+        for (int n = 0; good && n < e->result_count; n++) give(e, spaces, e->results + n);
+        if (fflush(stdout)) return 3;
+        for (int n = 0; n < e->spaces; n++) give_memory(spaces[n], e->sizes[n]);
+    }
+    return 0;
+}

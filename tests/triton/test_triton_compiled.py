@@ -1,0 +1,133 @@
+"""Triton kernels compiled for a named chip without a GPU: what stands in their PTX. None is executed here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cuda"))
+
+from onnx_builder import Builder
+from test_cuda_conv import conv_model
+from test_triton_text import POLICY, _elementwise, _generated, _products
+from triton_models import DIRECT, planned
+
+from compiler_kernels.errors import CuvilError
+from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
+from compiler_kernels.targets.cuda.ptx_gate import gate
+from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.toolchain import nvcc, triton
+from compiler_kernels.toolchain.engines import build_engine
+from compiler_kernels.toolchain.triton import compile_triton, placed
+
+pytestmark = pytest.mark.skipif(
+    triton.installed_version() != triton.VERSION, reason=f"needs Triton {triton.VERSION}: pip install 'cuvil[triton]'"
+)
+needs_nvcc = pytest.mark.skipif(
+    (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
+    reason=f"needs nvcc {nvcc.VERSION}",
+)
+
+
+def _compiled(model, gpu=SM_90):
+    _, text = planned(model, DIRECT)
+    return text, compile_triton(text.encode(), gpu)
+
+
+def _function(ptx: str, name: str) -> str:
+    return ptx.partition(f".entry {name}(")[2].partition("\n.visible")[0]
+
+
+def _chains(links: list[tuple[str, str]]) -> list[int]:
+    """Lengths of the chains of (result, addend); the last result of one may be the register that begins it again."""
+    following = {addend: result for result, addend in links}
+    starts = set(following) - set(following.values())
+    lengths = []
+    while following:
+        at = starts.pop() if starts else next(iter(following))
+        length = 0
+        while at in following:
+            at = following.pop(at)
+            length += 1
+        lengths.append(length)
+    return lengths
+
+
+def test_a_convolution_is_chains_of_fma_and_the_additions_of_the_tree_and_of_the_bias():
+    """160 channels 3x3: 20 leaves of 72, two levels of the tree."""
+    text, made = _compiled(conv_model(1, 160, 16, (4, 4), (3, 3), relu=False))
+    kernels = made.facts["kernels"]
+    name = next(n for n in kernels if re.search(r"_k2_conv", n))
+    high, wide = map(int, re.search(rf"def {name}\(.*?tl.zeros\(\((\d+), (\d+)\)", text, re.DOTALL).groups())
+    each = high * wide // kernels[name]["threads"]
+    # per result: a chain of 16, one addition for each level and one for the bias
+    assert kernels[name]["ptx_instructions"] == {"fma.rn.f32": 16 * each, "add.rn.f32": 3 * each}
+    links = re.findall(r"fma\.rn\.f32\s+(%\w+), %\w+, %\w+, (%\w+);", _function(made.text, name))
+    assert max(Counter(c for _, c in links).values()) == max(Counter(d for d, _ in links).values()) == 1
+    assert _chains(links) == [16] * each
+
+
+def test_a_bias_does_not_begin_the_chain_of_a_single_leaf():
+    """The pass triton-combine would make ``dot(a, b, bias)`` of ``dot(a, b, 0) + bias``."""
+    model = conv_model(1, 16, 16, (8, 8), (1, 1), relu=False)
+    text, made = _compiled(model)
+    kernels = made.facts["kernels"]
+    assert all("add.rn.f32" in k["ptx_instructions"] for k in kernels.values())
+    trapped = compile_triton(text.replace(", max_num_imprecise_acc=1", "").encode(), SM_90).facts["kernels"]
+    assert any("add.rn.f32" not in k["ptx_instructions"] for k in trapped.values())
+
+
+@pytest.mark.parametrize("gpu", [SM_80, SM_90])
+@pytest.mark.parametrize("model", [_products, _elementwise])
+def test_every_kernel_compiles_and_passes_the_gate(model, gpu):
+    _, made = _compiled(model(), gpu)
+    report = gate(made.text)
+    assert not report.violations
+    assert {"div.rn.f32", "fma.rn.f32"} <= set(report.counts)
+    assert not re.search(r"\.extern|_\$_str", made.text)
+
+
+def test_the_gate_refuses_what_triton_makes_of_a_sum_with_the_default_precision():
+    text, _ = _compiled(_products())
+    made = compile_triton(text.replace('input_precision="ieee", ', "").encode(), SM_90)
+    assert any("matrix instruction" in v for v in gate(made.text).violations)
+
+
+def test_the_same_text_gives_the_same_ptx_in_another_folder():
+    _, first = _compiled(conv_model(1, 16, 16, (6, 6), (3, 3)))
+    _, second = _compiled(conv_model(1, 16, 16, (6, 6), (3, 3)))
+    assert first == second and "/tmp" not in first.text
+
+
+@pytest.mark.parametrize(
+    ("facts", "ptx"),
+    [
+        ({"shared": 16, "scratch": 64}, ".visible .entry k("),
+        ({"shared": 64 * 1024, "scratch": 0}, ".visible .entry k("),
+        ({"shared": 0, "scratch": 0}, ".visible .entry k(\n.visible .entry l("),
+        ({"shared": 0, "scratch": 0}, ".visible .entry k(\n mov.b32 %r1, _$_str;"),
+    ],
+)
+def test_a_kernel_that_the_host_library_could_not_launch_is_a_defect(facts, ptx):
+    with pytest.raises(CuvilError, match="a defect of Cuvil"):
+        placed("k", ptx, facts)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("chip", ["sm_90", "sm_80"])
+def test_an_engine_holds_both_generators_kernels_in_one_image(chip):
+    b = Builder()
+    b.output(b.op("Softmax", b.op("MatMul", b.input(8, 70), b.constant(70, 24)), axis=-1))
+    target = resolve_target(f"cuda-{chip}")
+    files = _generated(POLICY, b.model(), target.triple)
+    built, again = (build_engine(files, target) for _ in range(2))
+    assert built.images == again.images and built.data == again.data
+    report = built.report["cuda"]
+    assert report["triton"]["version"] == triton.VERSION and report["compiler"]["name"] == "nvcc"
+    for name in report["triton"]["kernels"]:
+        assert name.encode() in built.images["kernels.cubin"]
+        assert chip == "sm_90" or name.encode() in built.images["kernels.ptx"]

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.targets.registry import Target, host_runs, resolve_target, runner, why_not_here
+from compiler_kernels.targets.triton.emit import triton_kernels
 from compiler_kernels.toolchain.engines import CUDA_FILE
+from compiler_kernels.toolchain.triton import TRITON_FILE
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
 from cuvil_assets.trace import Lineage
-from evidence.equivalence import ways_to_run
+from evidence.equivalence import grade_of, ways_to_run
 from evidence.verifier.errors import VerifierError
 
 
@@ -34,6 +36,14 @@ def engine_words(engine: Path, triple: str) -> Iterator[tuple[str, ...]]:
     with ways_to_run(target, _kernels(engine, target)) as words:
         assert words is not None
         yield words
+
+
+def grade_here(lineage: Lineage, words: tuple[str, ...]) -> str:
+    """How results of the engine of ``lineage`` came about that :func:`engine_words` ran."""
+    record = lineage.chain.record("generated_source")
+    second = record is not None and record.artifact(TRITON_FILE) is not None
+    triton = triton_kernels(lineage.text("generated_source", TRITON_FILE)) if second else ()
+    return grade_of(resolve_target(lineage.target), words, triton)
 
 
 def _kernels(engine: Path, target: Target) -> bytes:

@@ -20,9 +20,8 @@ from compiler_kernels.policy.load import policy_from_json
 from compiler_kernels.policy.logic import resolve, tensors_of
 from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.stage import Json, as_json, sha3_512_hex
-from compiler_kernels.targets.registry import resolve_target
 from cuvil_assets.cli.outcome import print_json
-from cuvil_assets.engine_words import engine_words
+from cuvil_assets.engine_words import engine_words, grade_here
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
@@ -30,7 +29,7 @@ from cuvil_assets.trace import Lineage
 from evidence.certificate.decisions import parse_threshold
 from evidence.certificate.picture import draw
 from evidence.certificate.report import Certificate, certify
-from evidence.equivalence import grade_of, output_file_stem
+from evidence.equivalence import output_file_stem
 from evidence.reference import RefGraph, graph_bounds, load_graph
 from evidence.reference.errors import ReferenceError
 from evidence.reference.graph import storage
@@ -96,7 +95,7 @@ def run(
         # The clinical logic may refuse or answer without outputs; what is certified are the numbers of the network.
         found, _ = run_engine(engine, words, given, ["--network-only"] if logic.any() else [])
         answer = _own_answer(engine, words, given, logic)
-        grade = grade_of(resolve_target(lineage.target), words)
+        grade = grade_here(lineage, words)
     produced = {name: output_file_stem(found, name) for _, name in graph.outputs if not name.endswith("#extents")}
     if len(produced) != len(graph.outputs):
         raise UnsupportedError(f"{engine}: the size of an output depends on the data; no certificate is made of it")

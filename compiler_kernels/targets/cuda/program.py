@@ -155,7 +155,12 @@ def _generate(
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = (weights_assembly(prefix) + image_assembly(prefix, gpu)).encode()
     files["engine_weights.bin"] = weights
-    return Program(files | logic, arena, {}, block.total - block.workspace)
+    tensors = sum(
+        room(t).count * DTYPES[t.dtype].nbytes
+        for t in (*(v.type for v in main.inputs), *(o.out for o in outputs_of(main)))
+    )
+    # What is neither weights, arena nor a tensor, alignment included: the sum of all is the block.
+    return Program(files | logic, arena, {}, block.total - len(weights) - arena - tensors)
 
 
 def _named(main: Graph) -> list[tuple[str, TensorType]]:

@@ -35,16 +35,15 @@ def program(net: str) -> str:
     frozen = freeze_model(onnx_bytes(ZOO[net]))
     lowered = lower_to_l2(frozen.module, frozen.store)
     lowered = with_taps(lowered, frozen.store, frozen.module.main, frozen.store, SM_90)
-    module, launches = arranged(lowered, SM_90, net)
+    arrangement = arranged(lowered, SM_90, net)
+    module, launches = arrangement.module, arrangement.launches
     weights = len(pack(module.main, frozen.store))
     block = block_of(module, launches, weights)
     offsets: list[int] = []
     rows = []
     for launch in launches:
         kernel, first = launch.kernel, len(offsets)
-        offsets += [block.offset(place) for place in launch.arguments]
-        offsets += [block.workspace] if kernel.workspace_bytes else []
-        offsets += [block.tickets] if kernel.tickets else []
+        offsets += block.pointers(launch)
         fields = [
             c_string(kernel.name), c_string(launch.node), f"(void *){kernel.name}",
             f"dim3({', '.join(map(str, kernel.grid))})", kernel.block, kernel.shared_bytes, kernel.cluster,

@@ -272,7 +272,7 @@ def _facts(results: Mapping[str, Recorded]) -> dict[str, Json]:
         "target": str(results["generated_source"].result.config["target"]),
         "engine_sha3_512": engine.principal.sha3_512,
         "engine_bytes": len(engine.principal.data),
-        "arena_bytes": results["ir_l2"].result.facts["arena_bytes"],
+        "arena_bytes": results["generated_source"].result.facts["arena_bytes"],
         "memory_bytes": budget.facts["memory_bytes"],
         "memory_traffic": results["ir_l2"].result.facts["traffic"],
         "budget": dict(budget.facts),

@@ -80,9 +80,15 @@ def _title(memory: Mapping[str, Any]) -> str:
 def _subtitle(memory: Mapping[str, Any]) -> str:
     before, after = (memory["traffic"][key] for key in ("before_fusion", "after_fusion"))
     moved = [size(t["bytes_read"] + t["bytes_written"]) for t in (before, after)]
+    if "device_bytes" in memory:
+        parts = f"on the GPU {size(memory['device_bytes'])}, of it weights {size(memory['weights_bytes'])}; "
+    else:
+        parts = (
+            f"weights {size(memory['weights_bytes'])}, inputs {size(memory['input_bytes'])}, "
+            f"outputs {size(memory['output_bytes'])}, scratch {size(memory['scratch_bytes_per_thread'])} per thread; "
+        )
     return (
-        f"weights {size(memory['weights_bytes'])}, inputs {size(memory['input_bytes'])}, "
-        f"outputs {size(memory['output_bytes'])}, scratch {size(memory['scratch_bytes_per_thread'])} per thread; "
+        f"{parts}"
         f"tensors alive without padding {size(memory['live_unpadded_bytes'])}; "
         f"moved per inference {moved[0]} before fusion, {moved[1]} after"
     )

@@ -89,6 +89,9 @@ def _latency(inputs: Inputs, config: Config, budget: Budget, policy: Policy) -> 
 
 
 def _parts(memory: dict[str, Any], threads: int) -> dict[str, int]:
+    if "device_bytes" in memory:  # of a GPU, whose arena may hold inputs, outputs and workspace
+        parts = {key: memory[f"{key}_bytes"] for key in ("weights", "arena")}
+        return {**parts, "other": memory["device_bytes"] - sum(parts.values())}
     parts = {key: memory[f"{key}_bytes"] for key in ("weights", "arena", "input", "output")}
     lockstep = {"lockstep": memory["lockstep_bytes"]} if "lockstep_bytes" in memory else {}
     return {**parts, **lockstep, "scratch": memory["scratch_bytes_per_thread"] * threads}

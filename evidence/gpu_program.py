@@ -50,7 +50,8 @@ def gpu_engine_text(module: Module, store: WeightStore, prefix: str, gpu: Gpu) -
     ``UnsupportedError`` where an operation has no kernel or may refuse run-time values. The weights become an array of
     bytes, which is fit for small models only.
     """
-    module, launches = arranged(module, gpu, prefix)
+    arrangement = arranged(module, gpu, prefix, apart=True)
+    module, launches = arrangement.module, arrangement.launches
     main, weights = module.main, pack(module.main, store) or bytes(64)
     outputs = outputs_of(main)
     arena = max(64, int(dict(module.meta).get("arena_bytes", "0")))

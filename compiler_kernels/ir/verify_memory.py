@@ -5,6 +5,9 @@ stretch of a buffer, into which a part of a concatenation is written. A write en
 touches: in the same buffer or, once the memory plan has given ``offset``, in the arena. So reading a value that another
 statement has overwritten is found at both levels. Buffers may share bytes as long as nothing readable lies in them: in
 a part of a concatenation, say, that is not written yet.
+
+Where the plan covers them (targets/cuda/arena.py), an input lies in the allocation that has its number as ``input``,
+and a call writes into its ``workspace`` while it reads.
 """
 
 from __future__ import annotations
@@ -60,10 +63,20 @@ def buffers(module: Module, graph: Graph) -> Iterator[str]:
     rooms = stretches(graph)
     allocs = {op.result: op for op in graph.ops if op.name == "tensor.alloc"}
     home: dict[str, Stretch] = {}
+    size = dict(module.meta).get("arena_bytes")
+    arena = int(size) if size is not None and size.isdigit() else None
     for op in graph.ops:
+        if op.has("workspace") and op.str_("workspace") not in allocs:
+            yield f"the workspace of %{op.result} is no tensor.alloc"
         if op.name == "tensor.alloc":
             if op.type is None or ANONYMOUS in op.type.shape:
                 yield f"tensor.alloc %{op.result} has no shape that is bounded"
+            elif arena is not None and op.has("offset") and op.int_("offset") + op.out.nbytes > arena:
+                yield f"tensor.alloc %{op.result} ends beyond the arena of {arena} bytes"
+            if op.has("input") and (
+                not 0 <= op.int_("input") < len(graph.inputs) or op.type != graph.inputs[op.int_("input")].type
+            ):
+                yield f"tensor.alloc %{op.result} is no place for input {op.int_('input')}"
         elif op.name == "tensor.part":
             room = rooms.get(op.result)
             if room is None or room.start < 0 or room.start + room.size > allocs[room.buffer].out.nbytes:
@@ -128,8 +141,11 @@ class _Arena:
         self.readable.setdefault(place.buffer, []).append(value)
 
     def write(self, op: Op) -> None:
-        room = self.rooms[op.into]
-        why = f"overwritten by %{op.result}"
+        self.end(self.rooms[op.into], f"overwritten by %{op.result}")
+        self.put(op.result, self.rooms[op.into])
+
+    def end(self, room: Stretch, why: str) -> None:
+        """Nothing in ``room`` is readable any more."""
         for buffer in self._meeting(room):
             shift = 0 if buffer == room.buffer else self.planned[buffer][0] - self.planned[room.buffer][0]
             begin, end = room.start - shift, room.start + room.size - shift
@@ -144,7 +160,6 @@ class _Arena:
                 self.readable[buffer] = kept
             else:
                 del self.readable[buffer]
-        self.put(op.result, room)
 
     def _meeting(self, room: Stretch) -> list[str]:
         """Allocations that share bytes with ``room`` and hold readable values."""
@@ -192,6 +207,8 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
     for op in graph.ops:
         if op.name == "tensor.alloc":
             arena.allocate(op)
+            if op.has("input"):
+                arena.put(graph.inputs[op.int_("input")].id, arena.rooms[op.result])
             continue
         if op.name == "tensor.part":
             continue
@@ -200,6 +217,10 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
                 yield f"%{op.operands[0]} is freed twice"
             arena.free(op.operands[0])
             continue
+        if op.has("workspace"):
+            arena.end(arena.rooms[op.str_("workspace")], f"overwritten by the workspace of %{op.result}")
+            if arena.overlap(arena.rooms[op.str_("workspace")], arena.rooms[op.into]):
+                yield f"%{op.result} shares bytes with its workspace"
         for operand in (*op.operands, *_conditions(op)):
             if operand in arena.ended:
                 yield f"{op.name} reads %{operand} after it was {arena.ended[operand]}"

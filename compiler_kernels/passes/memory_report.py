@@ -105,8 +105,12 @@ def lockstep_bytes(memory: Mapping[str, Json]) -> int:
 def total_bytes(memory: Mapping[str, Json], threads: int = 1) -> int:
     """Memory of one engine with ``threads`` threads: weights, arena, inputs, outputs and scratch, twice with lockstep.
 
+    Of a GPU engine it is the device's.
     Program code, stacks and the C library (some hundred kilobytes) are not counted.
     """
+    device = memory.get("device_bytes")
+    if isinstance(device, int):
+        return device
     parts = [memory[key] for key in _ENGINE_PARTS] + [memory["scratch_bytes_per_thread"]] * threads
     parts.append(memory.get("lockstep_bytes", 0))
     return sum(part for part in parts if isinstance(part, int))

@@ -203,16 +203,14 @@ def _generated_source(inputs: Inputs, config: Config) -> Outcome:
         for name, data in program.files.items()
     )
     memory = {**json.loads(inputs["ir_l2/memory.json"].data), "scratch_bytes_per_thread": program.scratch_bytes}
-    if target.gpu:
-        # Launches that run together have an arena plan of their own, and kernels may read taps instead of transformed
-        # weights; buffers and offsets stay those of the L2 text.
-        memory |= {"arena_bytes": program.arena_bytes, "weights_bytes": len(program.files["engine_weights.bin"])}
+    memory |= program.memory
     if lockstep:
         memory["lockstep_bytes"] = lockstep_bytes(memory)
     report = Artifact("memory.json", (json.dumps(memory, indent=1) + "\n").encode(), JSON)
     return (*artifacts, report), {
         "config_digest": digest,
         "kernels": len(module.graphs) - 1,
+        "arena_bytes": memory["arena_bytes"],
         "memory_bytes": total_bytes(memory),
         "scratch_bytes_per_thread": program.scratch_bytes,
         "instruction_sets": [target.gpu] if target.gpu else [isa.name for isa in VARIANTS[target.machine]],

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.cuda.kernel import CudaKernel
-from compiler_kernels.targets.cuda.plan import Launch
+from compiler_kernels.targets.cuda.plan import Launch, Place
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.toolchain.sealed import run_sealed
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
@@ -114,15 +114,24 @@ class Emulator:
         self._emulate = self._library.cuvil_emulate
         self._emulate.restype = ctypes.c_char_p
 
-    def launch(self, name: str, pointers: Sequence[int], seed: int = 0) -> None:
+    def run(self, launch: Launch, memory: Memory, seed: int = 0) -> None:
+        """One launch of a plan on its memory."""
+        place, workspace = launch.workspace, None
+        if place is not None:
+            workspace = memory.at(place, launch.kernel.workspace_bytes)
+            workspace[:] = 0xFF
+        self.launch(launch.kernel.name, memory.pointers(launch), seed, workspace)
+
+    def launch(self, name: str, pointers: Sequence[int], seed: int = 0, workspace: Bytes | None = None) -> None:
         """Run the whole grid of kernel ``name`` on ``pointers`` (operands and result; each addresses the first byte).
 
-        Workspace is full of NaN before. ``CuvilError`` when threads wait without end or a ticket is not given back.
+        A workspace that is not given is full of NaN before.
+        ``CuvilError`` when threads wait without end or a ticket is not given back.
         """
         kernel = self.kernels[name]
-        workspace = np.full(kernel.workspace_bytes + 64, 0xFF, np.uint8)
+        own = np.full(64 if workspace is not None else kernel.workspace_bytes + 64, 0xFF, np.uint8)
         tickets = np.zeros(kernel.tickets + 1, np.uint32)
-        extra = [_aligned(workspace)] if kernel.workspace_bytes else []
+        extra = [_aligned(own) if workspace is None else workspace.ctypes.data] if kernel.workspace_bytes else []
         extra += [tickets.ctypes.data] if kernel.tickets else []
         arguments = (ctypes.c_void_p * (len(pointers) + len(extra)))(*pointers, *extra)
         problem = self._emulate(
@@ -160,6 +169,10 @@ class Memory:
     def of(self, space: str, index: int = 0) -> Bytes:
         """The bytes of one buffer; changes are seen by kernels."""
         return self._spaces[space, index]
+
+    def at(self, place: Place, size: int) -> Bytes:
+        """``size`` bytes at ``place``."""
+        return self.of(place.space, place.index)[place.offset : place.offset + size]
 
     def pointers(self, launch: Launch) -> list[int]:
         """Addresses of the operands and of the result."""

@@ -26,7 +26,7 @@ from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90, Gpu
-from compiler_kernels.targets.cuda.plan import Emitter, emit_cuda, outputs_of, plan
+from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, outputs_of, places_of, plan
 from compiler_kernels.toolchain.emulator import Emulator, Memory
 
 Array = NDArray[Any]
@@ -61,12 +61,25 @@ def run_module(
     """The outputs of one emulated inference by name, NaN canonical."""
     launches = plan(module, gpu, "g", emit)
     emulator = Emulator([launch.kernel for launch in launches], gcc)
+    return run_launches(module, store, launches, emulator, inputs)
+
+
+def run_launches(
+    module: Module,
+    store: WeightStore,
+    launches: Sequence[Launch],
+    emulator: Emulator,
+    inputs: Sequence[Array],
+    seed: int = 0,
+) -> dict[str, Array]:
+    """The outputs of one inference by name, NaN canonical; all memory but inputs and weights is full of NaN before."""
     memory = memory_of(module, store, inputs)
     for launch in launches:
-        emulator.launch(launch.kernel.name, memory.pointers(launch))
+        emulator.run(launch, memory, seed)
     found = {}
-    for n, op in enumerate(outputs_of(module.main)):
-        value = memory.of("output", n).view(numpy_dtype(op.out.dtype)).reshape(op.out.dims).copy()
+    for op, place in zip(outputs_of(module.main), places_of(module.main)[1], strict=True):
+        data = memory.at(place, op.out.nbytes).copy()
+        value = data.view(numpy_dtype(op.out.dtype)).reshape(op.out.dims)
         if value.dtype.kind == "f":
             value[np.isnan(value)] = np.nan
         found[op.str_("output")] = value
@@ -82,7 +95,10 @@ def memory_of(module: Module, store: WeightStore, inputs: Sequence[Array]) -> Me
     """Device memory of the module with its constants and inputs in place."""
     sizes = [DTYPES[op.out.dtype].nbytes * max(1, op.out.count) for op in outputs_of(module.main)]
     weights = pack(module.main, store) or bytes(64)
-    return Memory(inputs, sizes, weights, max(64, int(dict(module.meta).get("arena_bytes", "0"))))
+    memory = Memory(inputs, sizes, weights, max(64, int(dict(module.meta).get("arena_bytes", "0"))))
+    for array, place in zip(inputs, places_of(module.main)[0], strict=True):
+        memory.at(place, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memory
 
 
 def check_model(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from memory_cells import planned_offsets, sees_what_it_should
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler_kernels.compile import Frozen, freeze_model
-from compiler_kernels.ir.graph import Graph, Module
+from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.verify import complaints
-from compiler_kernels.ir.verify_memory import Stretch, stretches
 from compiler_kernels.passes.infra import run_passes
 from compiler_kernels.passes.memory import PlanMemory, aligned
 from compiler_kernels.passes.memory_report import memory_report, total_bytes, traffic
@@ -162,57 +161,19 @@ def test_what_a_concatenation_does_not_hold_yet_is_free_for_others() -> None:
     assert len(root.findall("{http://www.w3.org/2000/svg}g")) == len(report["buffers"]) + 1
 
 
-def sees_what_it_should(main: Graph, offsets: Mapping[str, int], cells: int) -> bool:
-    """Whether every statement reads in the arena what it would read if each buffer had memory of its own, and writes
-    none of the bytes it reads but those of the value it replaces. In cells of 64 bytes."""
-    rooms, own, home = stretches(main), {}, {}
-    for op in main.ops:
-        if op.name == "tensor.alloc":
-            own[op.result] = np.zeros(-(-op.out.nbytes // 64), dtype=np.int64)
-    arena, base = np.zeros(cells, dtype=np.int64), {name: at // 64 for name, at in offsets.items()}
-
-    def lies(place: Stretch) -> slice:
-        return slice(place.start // 64, -(-(place.start + place.size) // 64))
-
-    def shifted(place: Stretch) -> slice:
-        inside = lies(place)
-        return slice(base[place.buffer] + inside.start, base[place.buffer] + inside.stop)
-
-    for token, op in enumerate(main.ops, 1):
-        places = [home[o] for o in op.operands if o in home]
-        if op.name == "view.concat":
-            home[op.result] = Stretch(places[0].buffer, places[0].start, op.out.nbytes)
-        elif op.name.startswith("call."):
-            room = rooms[op.into]
-            for place in places:
-                if place.buffer not in base:
-                    continue
-                if not np.array_equal(own[place.buffer][lies(place)], arena[shifted(place)]):
-                    return False
-                if room.buffer in base and room != place:
-                    here, there = shifted(room), shifted(place)
-                    if here.start < there.stop and there.start < here.stop:
-                        return False
-            own[room.buffer][lies(room)] = token
-            if room.buffer in base:
-                arena[shifted(room)] = token
-            home[op.result] = room
-    return True
-
-
 def test_a_buffer_put_over_what_is_alive_is_found_and_a_hole_is_accepted() -> None:
     """Every buffer at every place: the verifier's word against what the statements would read."""
     frozen = freeze_model(skip_connection())
     module, _ = run_passes(frozen.module, frozen.store, (*L1_PASSES, *L2_PASSES))
     main, arena = module.main, int(dict(module.meta)["arena_bytes"])
     allocs = [op for op in main.ops if op.name == "tensor.alloc" and op.has("offset")]
-    plan = {op.result: op.int_("offset") for op in allocs}
+    plan = planned_offsets(main)
     verdicts = []
     for op in allocs:
         for offset in range(0, arena - aligned(op.out.nbytes) + 1, 64 * 97):
             offsets = plan | {op.result: offset}
             ops = tuple(o.with_attrs(offset=offset) if o is op else o for o in main.ops)
             found = list(complaints(replace(module, graphs=(replace(main, ops=ops), *module.graphs[1:]))))
-            assert (not found) == sees_what_it_should(main, offsets, arena // 64), (op.result, offset, found)
+            assert (not found) == sees_what_it_should(main, offsets), (op.result, offset, found)
             verdicts.append(not found)
     assert sum(verdicts) > len(allocs) and verdicts.count(False) > 20

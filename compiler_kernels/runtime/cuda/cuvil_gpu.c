@@ -272,7 +272,10 @@ void cuvil_gpu_erase(const cuvil_gpu_program *program) {
     leave();
 }
 
-static const char *measure(float *milliseconds) {
+static const char *measure(const cuvil_gpu_program *program, float *milliseconds) {
+    /* An inference may overwrite its inputs when it has read them. */
+    const char *wrong = copy_in(program);
+    if (wrong) return wrong;
     TRY(EventRecord, before, stream);
     TRY(GraphLaunch, kernels, stream);
     TRY(EventRecord, after, stream);
@@ -285,7 +288,7 @@ double cuvil_gpu_time(const cuvil_gpu_program *program) {
     float milliseconds = 0.0f;
     const char *wrong = enter(program);
     if (!wrong) {
-        wrong = measure(&milliseconds);
+        wrong = measure(program, &milliseconds);
         leave();
     }
     *program->refusal = wrong;

@@ -1,5 +1,6 @@
 /* The launches of a GPU engine and the library that makes them (docs/gpu.md). Memory on the device is one block, whose
- * layout the generator has decided: weights, arena, inputs, outputs, workspace, tickets and sizes by offset. */
+ * layout the generator has decided: weights, then what belongs to an inference, by offset. Inputs, outputs and workspace lie
+ * among the values of the arena, each for as long as it is needed. */
 #ifndef CUVIL_GPU_H
 #define CUVIL_GPU_H
 
@@ -47,7 +48,7 @@ const char *cuvil_gpu_open(const cuvil_gpu_program *program);
 void cuvil_gpu_infer(const cuvil_gpu_program *program);
 /* Zeros over everything the block holds of an inference. Does nothing on a closed device. */
 void cuvil_gpu_erase(const cuvil_gpu_program *program);
-/* Runs the kernels once more on what lies in device memory: microseconds by the device's own events, negative on failure. */
+/* Runs the kernels once more on the host's inputs: microseconds by the device's own events, negative on failure. */
 double cuvil_gpu_time(const cuvil_gpu_program *program);
 /* "NVIDIA H200, driver API 13.0, compute capability 9.0, sm_90 code"; empty before open. */
 const char *cuvil_gpu_name(void);

@@ -14,7 +14,7 @@ from compiler_kernels.ir.graph import Graph, Module, Op, TensorType
 from compiler_kernels.ir.symbols import Symbols, scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, layout, pack
 from compiler_kernels.policy.audit import Sessions
-from compiler_kernels.stage import sha3_512_hex
+from compiler_kernels.stage import Json, sha3_512_hex
 from compiler_kernels.targets.c import lockstep as lockstep_text
 from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
 from compiler_kernels.targets.c.includes import include
@@ -71,6 +71,8 @@ class Program:
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
     scratch_bytes: int = 0
     """Of each thread."""
+    memory: Mapping[str, Json] = field(default_factory=dict)
+    """What ``memory.json`` says instead of the plan of the L2 module."""
 
     @property
     def source(self) -> str:

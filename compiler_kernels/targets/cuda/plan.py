@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -31,12 +31,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One call: its kernel, the places of the operands and of the result, and what of the model it computes."""
+    """One call: its kernel, the places of the operands and of the result, and what of the model it computes.
+
+    ``workspace`` is the place of the kernel's in the arena; ``None`` where launches share one outside.
+    """
 
     kernel: CudaKernel
     arguments: tuple[Place, ...]
     function: Graph
     node: str
+    workspace: Place | None = None
 
 
 def emit_cuda(function: Graph, gpu: Gpu, name: str, symbols: Symbols) -> CudaKernel:
@@ -66,25 +70,50 @@ def constant_parameters(main: Graph) -> dict[str, frozenset[str]]:
     return found
 
 
-def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> list[Launch]:
-    """The launches of an L2 ``module`` in order; kernels are called ``<prefix>_<function>``.
-
-    A call that a selection may not need (``when``) is launched always: what it computes is then not selected.
-    ``UnsupportedError`` where a function has no kernel.
-    """
-    main, symbols = module.main, symbols_of(module.meta)
-    constants = constant_parameters(main)
+def kernels_of(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> dict[str, CudaKernel]:
+    """The kernel of every function of an L2 ``module``, called ``<prefix>_<function>``. ``UnsupportedError`` where one
+    has none."""
+    symbols, constants = symbols_of(module.meta), constant_parameters(module.main)
     kernels = {}
     for f in module.graphs[1:]:
         with constant_operands(constants.get(f.name, frozenset())):
             kernel = emit(f, gpu, f"{prefix}_{f.name}", symbols)
         # Code for chips that cannot wait for the kernel before must not start early on a later chip either.
         kernels[f.name] = kernel if gpu.clusters else replace(kernel, dependent=False)
+    return kernels
+
+
+def places_of(main: Graph) -> tuple[list[Place], list[Place]]:
+    """Where inputs and outputs lie: in the arena where it is planned for them (arena.py)."""
+    inputs = [Place("input", 0, n) for n in range(len(main.inputs))]
+    for op in main.ops:
+        if op.name == "tensor.alloc" and op.has("input"):
+            inputs[op.int_("input")] = Place("arena", op.int_("offset"))
+    outputs = [
+        Place("arena", op.int_("offset")) if op.has("offset") else Place("output", 0, n)
+        for n, op in enumerate(outputs_of(main))
+    ]
+    return inputs, outputs
+
+
+def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> list[Launch]:
+    """The launches of an L2 ``module`` in order, with kernels of their own. ``UnsupportedError`` where a function has
+    none."""
+    return launches_of(module, kernels_of(module, gpu, prefix, emit))
+
+
+def launches_of(module: Module, kernels: Mapping[str, CudaKernel]) -> list[Launch]:
+    """The launches of an L2 ``module`` in order; ``kernels`` by function.
+
+    A call that a selection may not need (``when``) is launched always: what it computes is then not selected.
+    """
+    main = module.main
     functions = {f.name: f for f in module.graphs[1:]}
     offsets, _ = layout(main.weights)
-    where = {v.id: Place("input", 0, n) for n, v in enumerate(main.inputs)}
+    inputs, outputs = places_of(main)
+    where = {v.id: place for v, place in zip(main.inputs, inputs, strict=True)}
     where |= {w.id: Place("weights", offsets[w.ref]) for w in main.weights}
-    buffers = {op.result: Place("output", 0, n) for n, op in enumerate(outputs_of(main))}
+    buffers = {op.result: place for op, place in zip(outputs_of(main), outputs, strict=True)}
     launches = []
     for op in main.ops:
         if op.name == "tensor.alloc":
@@ -98,5 +127,6 @@ def plan(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_c
         else:
             where[op.result] = buffers[op.into]
             arguments = (*(where[o] for o in op.operands if o), buffers[op.into])
-            launches.append(Launch(kernels[op.kind], arguments, functions[op.kind], op.node))
+            workspace = buffers[op.str_("workspace")] if op.has("workspace") else None
+            launches.append(Launch(kernels[op.kind], arguments, functions[op.kind], op.node, workspace))
     return launches

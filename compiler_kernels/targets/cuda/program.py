@@ -29,7 +29,7 @@ from compiler_kernels.targets.c.program_sizes import bind_function, room, size_t
 from compiler_kernels.targets.c.writer import c_string, c_type
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import MOST_ARGUMENTS, MOST_LAUNCHES
-from compiler_kernels.targets.cuda.plan import Launch, Place, emit_cuda, named_outputs, outputs_of
+from compiler_kernels.targets.cuda.plan import Launch, Place, emit_cuda, named_outputs, outputs_of, places_of
 from compiler_kernels.targets.cuda.schedule import arranged
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.targets.triton.emit import emit_with_triton, triton_file
@@ -46,7 +46,8 @@ def aligned(size: int, to: int = ALIGNMENT) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """The engine's device memory: byte offsets of its parts, and how large it is."""
+    """The engine's device memory: byte offsets of its parts, and how large it is. Inputs, outputs and workspace lie in
+    the arena where it is planned for them."""
 
     arena: int
     inputs: tuple[int, ...]
@@ -55,30 +56,40 @@ class Block:
     tickets: int
     sizes: int
     total: int
-    workspace_bytes: int
 
     def offset(self, place: Place) -> int:
         """Where ``place`` lies; weights begin the block."""
         base = {"weights": (0,), "arena": (self.arena,), "input": self.inputs, "output": self.outputs}[place.space]
         return base[place.index] + place.offset
 
+    def pointers(self, launch: Launch) -> list[int]:
+        """Offsets of all that the kernel of ``launch`` takes."""
+        kernel, found = launch.kernel, [self.offset(place) for place in launch.arguments]
+        if kernel.workspace_bytes:
+            found.append(self.workspace if launch.workspace is None else self.offset(launch.workspace))
+        return [*found, *[self.tickets] * bool(kernel.tickets), *[self.sizes] * kernel.sizes]
+
 
 def block_of(module: Module, launches: Sequence[Launch], weights: int) -> Block:
-    """Lay the block out: weights, arena, inputs, outputs, workspace, tickets, table of sizes, each aligned to 256."""
+    """Lay the block out: weights, arena, the inputs, outputs and workspace that are not in it, tickets, table of sizes,
+    each aligned to 256."""
     main = module.main
     arena = aligned(weights)
     at = arena + aligned(max(64, int(dict(module.meta).get("arena_bytes", "0"))))
-    places: list[list[int]] = [[], []]
+    offsets: list[list[int]] = [[], []]
     types = ([v.type for v in main.inputs], [op.out for op in outputs_of(main)])
-    for found, group in zip(places, types, strict=True):
-        for ttype in group:
+    for found, group, places in zip(offsets, types, places_of(main), strict=True):
+        for ttype, place in zip(group, places, strict=True):
+            if place.space == "arena":
+                found.append(arena + place.offset)
+                continue
             found.append(at)
             at += aligned(max(1, room(ttype).count) * DTYPES[ttype.dtype].nbytes)
-    workspace_bytes = max((launch.kernel.workspace_bytes for launch in launches), default=0)
-    tickets = at + aligned(workspace_bytes)
+    shared = [launch.kernel.workspace_bytes for launch in launches if launch.workspace is None]
+    tickets = at + aligned(max(shared, default=0))
     sizes = tickets + aligned(4 * max((launch.kernel.tickets for launch in launches), default=0))
     total = sizes + aligned(8 * len(symbols_of(module.meta)))
-    return Block(arena, tuple(places[0]), tuple(places[1]), at, tickets, sizes, total, workspace_bytes)
+    return Block(arena, tuple(offsets[0]), tuple(offsets[1]), at, tickets, sizes, total)
 
 
 def generate_cuda(
@@ -112,7 +123,8 @@ def _generate(
     clinical: Clinical | None,
     triton: bool,
 ) -> Program:
-    module, launches = arranged(module, gpu, prefix, emit_with_triton if triton else emit_cuda)
+    arrangement = arranged(module, gpu, prefix, emit_with_triton if triton else emit_cuda)
+    module, launches = arrangement.module, arrangement.launches
     main, symbols = module.main, symbols_of(module.meta)
     weights = pack(main, store) or bytes(64)
     arena = int(dict(module.meta).get("arena_bytes", "0"))
@@ -155,12 +167,8 @@ def _generate(
     files["engine.c"] = ("\n".join(lines) + "\n").encode()
     files["weights.S"] = (weights_assembly(prefix) + image_assembly(prefix, gpu)).encode()
     files["engine_weights.bin"] = weights
-    tensors = sum(
-        room(t).count * DTYPES[t.dtype].nbytes
-        for t in (*(v.type for v in main.inputs), *(o.out for o in outputs_of(main)))
-    )
-    # What is neither weights, arena nor a tensor, alignment included: the sum of all is the block.
-    return Program(files | logic, arena, {}, block.total - len(weights) - arena - tensors)
+    memory = {**arrangement.memory, "arena_bytes": arena, "weights_bytes": len(weights), "device_bytes": block.total}
+    return Program(files | logic, arena, memory=memory)
 
 
 def _named(main: Graph) -> list[tuple[str, TensorType]]:
@@ -212,10 +220,7 @@ def _launch_table(launches: Sequence[Launch], block: Block, prefix: str) -> list
         )
     for launch in launches:
         kernel, first = launch.kernel, len(offsets)
-        offsets += [block.offset(place) for place in launch.arguments]
-        offsets += [block.workspace] if kernel.workspace_bytes else []
-        offsets += [block.tickets] if kernel.tickets else []
-        offsets += [block.sizes] if kernel.sizes else []
+        offsets += block.pointers(launch)
         # Triton gives every kernel two pointers to scratch memory; these kernels have none (toolchain/triton.py).
         offsets += [0, 0] if kernel.triton else []
         if len(offsets) - first > MOST_ARGUMENTS:

@@ -3,59 +3,57 @@
 A CPU runs one call after another with all its threads, so its memory plan reuses a buffer as soon as it is read. On a
 GPU, calls that do not depend on each other share a launch (merge.py): one after another, small kernels such as the two
 directions of a recurrent layer would leave the chip idle. So calls move forward to an earlier one they can share a
-launch with, and the arena is planned anew for lifetimes in launches.
+launch with, and the arena is planned anew for lifetimes in launches (arena.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph, Module, Op
 from compiler_kernels.ir.verify import verify
 from compiler_kernels.ir.verify_memory import Stretch, stretches
-from compiler_kernels.passes.memory import ALIGNMENT, Lifetime, place
+from compiler_kernels.stage import Json
+from compiler_kernels.targets.cuda.arena import homes, planned
 from compiler_kernels.targets.cuda.gpu import Gpu
+from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.cuda.merge import MOST, can_join, merged
-from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, plan
+from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, kernels_of, launches_of
 
 WINDOW: Final = 16
 """Calls a call may overtake."""
 
 
-def scheduled(module: Module, joinable: Callable[[str], bool]) -> Module:
+@dataclass(frozen=True)
+class Arrangement:
+    """An L2 module with its calls in the order of the launches, those launches, and what ``memory.json`` says of the
+    arena: nothing where it is the plan of the module's own order."""
+
+    module: Module
+    launches: tuple[Launch, ...]
+    memory: dict[str, Json]
+
+
+def scheduled(module: Module, kernels: Mapping[str, CudaKernel], apart: bool = False) -> tuple[Module, dict[str, Json]]:
     """An L2 module with its calls in groups that may share a launch, one after another, and its arena planned for them;
-    ``module`` itself where no call moves. ``joinable`` says of a function whether its kernel may share a launch."""
-    main = module.main
+    ``module`` itself where sizes are known at run time only. ``kernels`` by function; ``apart`` as of ``arranged``."""
+    if any(not t.is_static for t in module.main.types().values()):
+        return module, {}
+    # Every call is launched, whatever a selection takes (plan.py).
+    main = replace(module.main, ops=tuple(_always(op) for op in module.main.ops))
     calls = [n for n, op in enumerate(main.ops) if op.name.startswith("call.")]
-    if any(main.ops[n].has("when") for n in calls) or any(not t.is_static for t in main.types().values()):
-        return module
     before = _dependencies(main, calls)
-    groups = _groups([main.ops[n] for n in calls], before, joinable)
-    if [c for group in groups for c in group] == list(range(len(calls))):
-        return module
+    groups = _groups([main.ops[n] for n in calls], before, lambda name: can_join(kernels[name]))
     ops = _reordered(main, [main.ops[calls[c]] for group in groups for c in group])
-    moment = {id(main.ops[calls[c]]): n for n, group in enumerate(groups) for c in group}
-    offsets, arena = place(_lifetimes(main, ops, moment))
-    ops = [op.with_attrs(offset=offsets[op.result]) if op.result in offsets else op for op in ops]
-    meta = tuple((k, str(arena) if k == "arena_bytes" else v) for k, v in module.meta)
-    return replace(module, graphs=(replace(main, ops=tuple(ops)), *module.graphs[1:]), meta=meta)
+    moment = [n for n, group in enumerate(groups) for _ in group]
+    workspaces = {name: kernel.workspace_bytes for name, kernel in kernels.items()}
+    return planned(replace(module, graphs=(main, *module.graphs[1:])), ops, moment, workspaces, apart)
 
 
-def _homes(main: Graph) -> dict[str, Stretch]:
-    """Where every value lies that lies in a buffer."""
-    rooms = stretches(main)
-    home: dict[str, Stretch] = {}
-    for op in main.ops:
-        if op.name.startswith("call."):
-            home[op.result] = rooms[op.into]
-        elif op.name.startswith("view."):
-            places = [home[o] for o in op.operands if o in home]
-            if places:
-                last = places[-1]
-                home[op.result] = Stretch(last.buffer, places[0].start, last.start + last.size - places[0].start)
-    return home
+def _always(op: Op) -> Op:
+    return replace(op, attrs=tuple((k, v) for k, v in op.attrs if k != "when"))
 
 
 def _overlap(a: Stretch, b: Stretch) -> bool:
@@ -64,7 +62,7 @@ def _overlap(a: Stretch, b: Stretch) -> bool:
 
 def _dependencies(main: Graph, calls: Sequence[int]) -> list[set[int]]:
     """Of every call, the earlier ones that must have ended: by buffer, whatever bytes of the arena it has."""
-    home, rooms = _homes(main), stretches(main)
+    home, rooms = homes(main), stretches(main)
     touched: dict[str, list[tuple[int, Stretch, bool]]] = {}
     before: list[set[int]] = []
     for c, n in enumerate(calls):
@@ -122,27 +120,15 @@ def _reordered(main: Graph, calls: Sequence[Op]) -> list[Op]:
     return ops
 
 
-def _lifetimes(main: Graph, ops: Sequence[Op], moment: Mapping[int, int]) -> list[Lifetime]:
-    home, rooms = _homes(main), stretches(main)
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for op in ops:
-        if op.name.startswith("call."):
-            for buffer in (*(home[o].buffer for o in op.operands if o in home), rooms[op.into].buffer):
-                first.setdefault(buffer, moment[id(op)])
-                last[buffer] = moment[id(op)]
-    return [
-        Lifetime(op.result, -(-op.out.nbytes // ALIGNMENT) * ALIGNMENT, first[op.result], last[op.result])
-        for op in ops
-        if op.name == "tensor.alloc" and not op.has("output")
-    ]
+def arranged(
+    module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda, apart: bool = False
+) -> Arrangement:
+    """The launches of an L2 ``module``, joined where they may be, and the module with its calls in their order.
 
-
-def arranged(module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda) -> tuple[Module, list[Launch]]:
-    """The launches of an L2 ``module``, joined where they may be, and the module with its calls in their order."""
-    launches = plan(module, gpu, prefix, emit)
-    joinable = {launch.function.name: can_join(launch.kernel) for launch in launches}
-    changed = scheduled(module, joinable.__getitem__)
+    ``apart``: inputs, outputs and workspace have memory of their own, for tests of who touches what.
+    """
+    kernels = kernels_of(module, gpu, prefix, emit)
+    changed, memory = scheduled(module, kernels, apart)
     if changed is not module:
         verify(changed)  # that no call reads what another has overwritten in the new arena
-    return changed, merged(launches if changed is module else plan(changed, gpu, prefix, emit), prefix)
+    return Arrangement(changed, tuple(merged(launches_of(changed, kernels), prefix)), memory)

@@ -1,0 +1,166 @@
+"""The arena of GPU engines: inputs, outputs, workspace and the holes of concatenations; bits, verifier and report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import emulation
+import numpy as np
+import onnx_builder
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_cells import planned_offsets, sees_what_it_should
+
+from compiler_kernels.compile import freeze_model
+from compiler_kernels.ir.verify import complaints, verify
+from compiler_kernels.ir.weights import pack
+from compiler_kernels.stages.backend import lower_to_l2
+from compiler_kernels.targets.c.program import Identity
+from compiler_kernels.targets.cuda.gpu import SM_90
+from compiler_kernels.targets.cuda.program import generate_cuda
+from compiler_kernels.targets.cuda.schedule import arranged
+from compiler_kernels.toolchain.emulator import Emulator
+from cuvil_assets.memory_picture import draw_memory
+
+
+class Net(onnx_builder.Builder):
+    """Convolutions of one image, levels down and up, with skip connections."""
+
+    def conv(self, x: str, channels: int, out: int, kernel: int = 3) -> str:
+        weight = self.constant(out, channels, kernel, kernel)
+        return self.op("Relu", self.op("Conv", x, weight, self.constant(out), pads=[kernel // 2] * 4))
+
+    def down(self, x: str) -> str:
+        return self.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+
+    def up(self, x: str, channels: int) -> str:
+        return self.op("ConvTranspose", x, self.constant(channels, channels, 2, 2), strides=[2, 2])
+
+
+def unet(size: int = 16, channels: int = 16, levels: int = 2) -> bytes:
+    """A U-Net of so many levels below the first."""
+    net = Net()
+    x, width, skips = net.input(1, 1, size, size), 1, []
+    for _ in range(levels):
+        x, width = net.conv(net.conv(x, width, channels), channels, channels), channels
+        skips.append(x)
+        x = net.down(x)
+    x = net.conv(x, width, width)
+    for skip in reversed(skips):
+        x = net.conv(net.op("Concat", skip, net.up(x, width), axis=1), 2 * width, width)
+    net.output(net.op("Sigmoid", net.conv(x, width, 1, 1)))
+    return net.model()
+
+
+def random_net(seed: int) -> bytes:
+    """Convolutions, pools, sums and concatenations, some nested, of one image; one to three outputs."""
+    rng, net = np.random.default_rng(seed), Net(seed)
+    values = [(net.input(1, 16, 8, 8), 16, 8)]
+    for _ in range(int(rng.integers(4, 12))):
+        x, channels, size = values[-1 if rng.random() < 0.6 else int(rng.integers(len(values)))]
+        kind = rng.choice(["conv", "conv", "down", "up", "concat", "concat", "add"])
+        same = [v for v in values if v[2] == size and v[0] != x]
+        if kind == "conv":
+            out = int(rng.choice([16, 32]))
+            values.append((net.conv(x, channels, out, int(rng.choice([1, 3]))), out, size))
+        elif kind == "down" and size > 2:
+            values.append((net.down(x), channels, size // 2))
+        elif kind == "up" and size < 16:
+            values.append((net.up(x, channels), channels, size * 2))
+        elif kind == "concat" and same:
+            other = same[int(rng.integers(len(same)))]
+            values.append((net.op("Concat", x, other[0], axis=1), channels + other[1], size))
+        elif kind == "add" and any(v[1] == channels for v in same):
+            other = next(v for v in reversed(same) if v[1] == channels)
+            values.append((net.op("Add", x, other[0]), channels, size))
+    for value in dict.fromkeys([values[-1][0], *(values[int(rng.integers(len(values)))][0] for _ in range(2))]):
+        net.output(net.op("Relu", value))
+    return net.model()
+
+
+def _compared(model: bytes, seeds: tuple[int, ...] = (1, 2)) -> dict[str, int]:
+    """Emulates the launches on an arena full of NaN against the engine of this machine; the report of the arena."""
+    module, store = emulation.lowered(model)
+    arrangement = arranged(module, SM_90, "g")
+    inputs = [emulation.random_input(v.type, n) for n, v in enumerate(module.main.inputs)]
+    wanted = emulation.engine_outputs(model, {v.name: x for v, x in zip(module.main.inputs, inputs, strict=True)})
+    emulator = Emulator([launch.kernel for launch in arrangement.launches])
+    for seed in seeds:
+        found = emulation.run_launches(arrangement.module, store, arrangement.launches, emulator, inputs, seed)
+        for name, value in wanted.items():
+            assert found[name].tobytes() == value.tobytes(), (name, seed)
+    return arrangement.memory
+
+
+def test_a_unet_in_its_arena_gives_the_engine_s_bits():
+    memory = _compared(unet())
+    shown = {b["node"] for b in memory["buffers"]}
+    assert any(node.startswith("input ") for node in shown) and any(node.startswith("output ") for node in shown)
+    assert sum("parts" in b for b in memory["buffers"]) == 2
+    assert memory["arena_bytes"] < sum(b["bytes"] for b in memory["buffers"]) / 2
+
+
+def test_a_workspace_lies_among_the_values():
+    """A deep convolution on few pixels is split among blocks that meet in memory."""
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    y = net.conv(net.conv(net.conv(x, 16, 256, 1), 256, 256), 256, 256)
+    net.output(net.conv(y, 256, 16, 1))
+    memory = _compared(net.model(), (1,))
+    work = [b for b in memory["buffers"] if b["node"].startswith("workspace of ")]
+    assert work and all(b["begin"] == b["end"] for b in work)
+    assert memory["arena_bytes"] < sum(b["bytes"] for b in memory["buffers"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_random_nets_in_their_arena_give_the_engine_s_bits(seed):
+    _compared(random_net(seed))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 100), st.integers(0, 200))
+def test_the_verifier_knows_a_right_arena_from_a_wrong_one(seed, which, where):
+    """As planned, and with one buffer, input, output or workspace moved anywhere."""
+    module, _ = emulation.lowered(random_net(seed))
+    changed = arranged(module, SM_90, "g").module
+    verify(changed)
+    main, offsets = changed.main, planned_offsets(changed.main)
+    assert sees_what_it_should(main, offsets)
+    names = sorted(offsets)
+    moved = names[which % len(names)]
+    size = next(op.out.nbytes for op in main.ops if op.result == moved)
+    offset = where * (int(dict(changed.meta)["arena_bytes"]) - size) // (200 * 64) * 64
+    ops = tuple(op.with_attrs(offset=offset) if op.result == moved else op for op in main.ops)
+    found = list(complaints(replace(changed, graphs=(replace(main, ops=ops), *changed.graphs[1:]))))
+    assert (not found) == sees_what_it_should(main, offsets | {moved: offset}), found
+
+
+def test_buffers_beyond_the_arena_and_places_of_no_input_are_refused():
+    module, _ = emulation.lowered(unet())
+    changed = arranged(module, SM_90, "g").module
+
+    def said(**attrs):
+        ops = tuple(op.with_attrs(**attrs) if op.has("input") else op for op in changed.main.ops)
+        return next(complaints(replace(changed, graphs=(replace(changed.main, ops=ops), *changed.graphs[1:]))))
+
+    assert "ends beyond the arena" in said(offset=int(dict(changed.meta)["arena_bytes"]))
+    assert "no place for input 1" in said(input=1)
+
+
+def test_the_report_is_of_the_memory_the_engine_has():
+    frozen = freeze_model(unet())
+    module = lower_to_l2(frozen.module, frozen.store)
+    program = generate_cuda(module, frozen.store, Identity("m", "1", "", "", "cuda-sm_90"), SM_90)
+    memory = program.memory
+    weights = len(pack(module.main, frozen.store))
+    assert weights + memory["arena_bytes"] <= memory["device_bytes"] <= weights + memory["arena_bytes"] + 1024
+    assert f"{memory['device_bytes']}ul" in program.source
+    assert max(b["offset"] + b["bytes"] for b in memory["buffers"]) == memory["arena_bytes"]
+    assert all(0 <= b["begin"] <= b["end"] < memory["statements"] for b in memory["buffers"])
+    rest = {"weights_bytes": weights, "live_unpadded_bytes": 0}
+    traffic = dict.fromkeys(("bytes_read", "bytes_written"), 0)
+    rest["traffic"] = {"before_fusion": traffic, "after_fusion": traffic}
+    assert b"on the GPU" in draw_memory(json.loads(json.dumps({**memory, **rest})))

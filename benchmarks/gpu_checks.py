@@ -8,7 +8,7 @@ import io
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks import gpu_engines
 from benchmarks.gpu_engines import Runner, differing, inputs_for, row_of
 from benchmarks.gpu_subjects import Subject
-from compiler_kernels.compile import generate_frozen
+from compiler_kernels.compile import Frozen, generate_frozen
 from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.stages.backend import lower_to_l2
@@ -122,10 +122,10 @@ def plant(data: bytes) -> tuple[bytes, str]:
     return bytes(model.SerializeToString()), node.name
 
 
-def cubin(subject: Subject, target: str, folder: Path | None = None) -> dict[str, Any]:
-    """Digests of what nvcc makes of a subject's kernels for ``target``, in temporary folders below ``folder``."""
+def cubin(frozen: Frozen, target: str, folder: Path | None = None) -> dict[str, Any]:
+    """Digests of what nvcc makes of a frozen model's kernels for ``target``, in temporary folders below ``folder``."""
     chosen = resolve_target(target)
-    text = generate_frozen(subject.freeze(), chosen)["kernels.cu"]
+    text = generate_frozen(frozen, chosen)["kernels.cu"]
     before = tempfile.tempdir
     try:
         if folder is not None:
@@ -138,9 +138,16 @@ def cubin(subject: Subject, target: str, folder: Path | None = None) -> dict[str
     return {"images": report["images"], "kernels_sha3_512": sha3_512_hex(text)}
 
 
+def cubins(subject: Subject, targets: Sequence[str]) -> dict[str, Any]:
+    """``cubin`` of a subject by target, from one freeze."""
+    frozen = subject.freeze()
+    return {target: cubin(frozen, target) for target in targets}
+
+
 def two_folders(subject: Subject, folder: Path) -> dict[str, Any]:
     """The cubin of one model compiled in two folders."""
-    found = [cubin(subject, "cuda-sm_90", folder / name) for name in ("one", "two/deeper")]
+    frozen = subject.freeze()
+    found = [cubin(frozen, "cuda-sm_90", folder / name) for name in ("one", "two/deeper")]
     return {"model": subject.name, "equal": found[0] == found[1], "images": found[0]["images"]}
 
 
@@ -201,9 +208,12 @@ def counted_traffic(frozen: Any) -> dict[str, Any]:
     from compiler_kernels.passes.infra import run_passes
     from compiler_kernels.passes.memory_report import traffic as statements
     from compiler_kernels.stages.backend import l1_passes
+    from compiler_kernels.targets.cuda.gpu import SM_90
+    from compiler_kernels.targets.cuda.taps import with_taps
 
     l1, _ = run_passes(frozen.module, frozen.store, l1_passes(frozen.module))
     lowered = lower_to_l2(frozen.module, frozen.store)
+    lowered = with_taps(lowered, frozen.store, frozen.module.main, frozen.store, SM_90)
     return {
         "before_fusion": statements(frozen.module.main),
         "after_fusion": statements(l1.main),

@@ -358,13 +358,13 @@ def resumed(place: Path, fresh: dict[str, Any]) -> dict[str, Any]:
 
 def cubins(options: argparse.Namespace) -> dict[str, Any]:
     """What nvcc makes of the subjects' kernels here, for a comparison with another machine (``--cubins-of``)."""
-    found = {}
+    found: dict[str, Any] = {}
     for subject in subjects_of(options):
         targets = [GPU_90] if subject.prefer or not options.sm80 else [GPU_90, GPU_80]
+        got = attempt(gpu_checks.cubins, subject, targets)
         for target in targets:
-            got = attempt(gpu_checks.cubin, subject, target)
-            found[f"{subject.label} {target}"] = got.get("ok") or {"error": got["error"]}
-            print(f"{subject.label} {target}: {got.get('error', 'done')}", file=sys.stderr, flush=True)
+            found[f"{subject.label} {target}"] = got["ok"][target] if "ok" in got else {"error": got["error"]}
+        print(f"{subject.label}: {got.get('error', 'done')}", file=sys.stderr, flush=True)
     return {"format": FORMAT, "machine": gpu_machine.machine(), "sources": gpu_machine.sources(), "cubins": found}
 
 

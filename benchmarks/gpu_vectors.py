@@ -156,7 +156,10 @@ def check(path: Path, target: str, folder: Path, emulate: bool, pool: Executor, 
     for name, future in futures.items():
         got = future.result()
         if "ok" not in got:
-            found["error"] = f"{name}: {got['error']}"
+            found.setdefault("failed", {})[name] = got["error"]
+            found["error"] = (
+                f"{len(found['failed'])} groups of vectors, the first {next(iter(found['failed'].items()))}"
+            )
             continue
         part = got["ok"]
         for key in ("run", "kernels", "scalar_kernels"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import gpu_checks, gpu_evidence, gpu_session
+from benchmarks import gpu_checks, gpu_evidence, gpu_session, gpu_table
 from benchmarks.gpu_engines import CPU, row_of
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, RATIOS, verdict
@@ -202,3 +202,22 @@ def test_rows_follow_the_axis_of_the_batch():
 def test_words_that_mean_nothing_are_refused(capsys):
     assert gpu_evidence.main(["--phase", "built"]) == 2
     assert "no phase 'built'" in capsys.readouterr().err
+
+
+def test_the_table_has_a_row_per_timed_network_and_names_what_is_not_reached(tmp_path, capsys):
+    report = _report()
+    report |= {
+        "machine": {"date": "2026-12-01", "gpus": ["NVIDIA H200"], "torch": "2.11"},
+        "sources": {"evidence": "ab"},
+    }
+    times = {"gpu_us": {"median": 190.9}}
+    report["nets"]["ecg"]["torch"] = {"eager_graph": times, "compile_graph": times}
+    report["verdict"] = verdict(report)
+    place = tmp_path / "e.json"
+    place.write_text(json.dumps(report))
+    assert gpu_table.main([str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "| ECG CNN 12x5000 | 1.0 | 190.9 | 190.9 | 0.3 | 0.7 | 1.0 | 1.05 | 1.05 | 0.20 |"
+    assert any("resnet18: device memory" in line for line in lines) and not any("missing: ['" in line for line in lines)
+    place.write_text("{}")
+    assert gpu_table.main([str(place)]) == 2

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +24,7 @@ from benchmarks import gpu_checks, gpu_engines, gpu_machine, gpu_torch, gpu_vect
 from benchmarks.gpu_engines import CPU, Built
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, LARGE, RATIOS, summary, verdict
-from benchmarks.gpu_work import apart, attempt, bits_of, rows_of, times_of
+from benchmarks.gpu_work import Jobs, apart, attempt, bits_of, rows_of, times_of
 from compiler_kernels.errors import UnsupportedError, UsageError
 from compiler_kernels.stage import sha3_512_hex
 
@@ -41,6 +41,8 @@ class Session:
         self.options = options
         self.folder = Path(options.folder).resolve()
         self.began = time.monotonic()
+        self.workers = options.workers or max(1, (os.cpu_count() or 2) - 1)
+        self.whole: set[str] = set()
         self.subjects = subjects_of(options)
         asked = asked_of(options, self.subjects)
         machine, sources = gpu_machine.machine(), gpu_machine.sources()
@@ -87,11 +89,16 @@ class Session:
 
     def built(self, subject: Subject, target: str) -> Built | None:
         """The engine of ``subject``, where it was built and lies there unchanged."""
-        facts = self.report["builds"].get(f"{subject.label} {target}")
+        label = f"{subject.label} {target}"
+        facts = self.report["builds"].get(label)
         emulate = self.options.emulate and target != CPU
         path = gpu_engines.built_file(subject, target, self.folder, emulate)
-        if facts is None or not path.is_file() or sha3_512_hex(path.read_bytes()) != facts["engine_sha3_512"]:
+        if facts is None or not path.is_file():
             return None
+        if label not in self.whole:
+            if sha3_512_hex(path.read_bytes()) != facts["engine_sha3_512"]:
+                return None
+            self.whole.add(label)  # hashed once in a command
         words = gpu_engines.emulation_words(subject, target, self.folder) if emulate else ()
         return Built(subject, target, str(path), facts, words)
 
@@ -112,42 +119,42 @@ class Session:
             targets = [CPU, GPU_90, *([GPU_80] if GPU_80[5:] in self.report["asked"]["also"][subject.key] else [])]
             wanted += [(subject, targets), *((one, [GPU_90]) for one in self.others(subject))]
         wanted = [(s, [t for t in targets if self.built(s, t) is None]) for s, targets in wanted]
-        wanted.sort(key=lambda pair: (pair[0].name != "densenet121", pair[0].batch > 1))
-        with self.pool() as pool:
-            jobs: dict[Future[Any], tuple[str, Any]] = {}
-            for subject, targets in wanted:
-                if targets and subject.key not in self.report.get("refused", {}):
-                    future = pool.submit(attempt, gpu_engines.generate, subject, targets, self.folder)
-                    jobs[future] = ("generate", (subject, targets))
+        few = [int(b) for b in self.options.batches.split(",") if b]
+        wanted.sort(key=lambda pair: (pair[0].batch > 1, pair[0].batch not in few, pair[0].name != "densenet121"))
+        with self.jobs() as jobs:
             warmed = self.report.setdefault("torch_compile_seconds", {})
             if self.options.torch and self.options.compile:
                 labels = [f"{n} batch 1" for n in RATIOS if n in {s.key for s in self.subjects}]
                 for label in [*labels, *self.report["asked"]["large"]]:
                     if "ok" not in warmed.get(label, {}):
                         name, _, batch = label.partition(" batch ")
-                        future = pool.submit(apart, gpu_torch.warm_compile, name, int(batch))
-                        jobs[future] = ("warm", label)
-            for future, (kind, about) in self.finished(jobs):
-                got = future.result()
+                        jobs.add(("warm", label), apart, gpu_torch.warm_compile, name, int(batch))
+            for subject, targets in wanted:
+                if targets and subject.key not in self.report.get("refused", {}):
+                    jobs.add(
+                        ("generate", (subject, targets)),
+                        attempt, gpu_engines.generate, subject, targets, self.folder,
+                    )  # fmt: skip
+            for (kind, about), got in jobs.finished():
                 if kind == "warm":
                     warmed[about] = got
                 elif kind == "generate":
                     subject, targets = about
                     if "ok" not in got:
                         self.failed(subject, targets, got)
-                        continue
-                    for target in targets:
+                    for target in targets if "ok" in got else ():
                         emulate = self.options.emulate and target != CPU
-                        more = pool.submit(
-                            attempt, gpu_engines.compile_generated, subject, target, self.folder, emulate
-                        )
-                        jobs[more] = ("compile", (subject, target, got["ok"]))
+                        jobs.add(
+                            ("compile", (subject, target, got["ok"])),
+                            attempt, gpu_engines.compile_generated, subject, target, self.folder, emulate, first=True,
+                        )  # fmt: skip
                 else:
                     subject, target, frozen = about
                     if "ok" in got:
                         label = f"{subject.label} {target}"
                         self.report["builds"][label] = {**frozen, **got["ok"].facts}
                         self.report["failures"].pop(label, None)
+                        self.whole.add(label)
                     else:
                         self.failed(subject, [target], got)
         self.say(f"{len(self.report['builds'])} engines, {len(self.report['failures'])} failures")
@@ -164,31 +171,14 @@ class Session:
             self.report["failures"][f"{subject.label} {target}"] = got["error"]
             self.say(f"{subject.label} for {target}: {got['error']}")
 
-    def finished(self, jobs: dict[Future[Any], tuple[str, Any]]) -> Iterator[tuple[Future[Any], tuple[str, Any]]]:
-        """Jobs as they end, those added meanwhile included; what has not begun when the time is over is left out."""
-        count, saved = 0, time.monotonic()
-        while jobs:
-            for future in wait(jobs, timeout=5, return_when=FIRST_COMPLETED).done:
-                about = jobs.pop(future)
-                count += 1
-                yield future, about
-            if time.monotonic() - saved > 20:
-                self.say(f"{count} done, {len(jobs)} to do")
-                self.save()
-                saved = time.monotonic()
-            if self.late():
-                for future in [f for f in jobs if f.cancel()]:
-                    del jobs[future]
-
     @contextmanager
     def pool(self) -> Iterator[ProcessPoolExecutor]:
         """Workers of one thread each: libraries that start one per processor in every worker hinder each other."""
         before = {name: os.environ.get(name) for name in ONE_THREAD}
         os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
         try:
-            workers = self.options.workers or max(1, (os.cpu_count() or 2) - 1)
             context = get_context("spawn")
-            with ProcessPoolExecutor(workers, mp_context=context, initializer=gpu_checks.without_zig) as pool:
+            with ProcessPoolExecutor(self.workers, mp_context=context, initializer=gpu_checks.without_zig) as pool:
                 yield pool
         finally:
             for name, value in before.items():
@@ -197,25 +187,38 @@ class Session:
                 else:
                     os.environ[name] = value
 
+    @contextmanager
+    def jobs(self) -> Iterator[Jobs]:
+        """A queue of work in such a pool; the report is saved and a line said now and then."""
+        said = [time.monotonic()]
+
+        def now_and_then(done: int, left: int) -> bool:
+            if time.monotonic() - said[0] > 20:
+                said[0] = time.monotonic()
+                self.say(f"{done} done, {left} to do")
+                self.save()
+            return self.late()
+
+        with self.pool() as pool:
+            yield Jobs(pool, self.workers + 2, now_and_then)
+
     def compare(self) -> None:
         """Bits against the CPU engine, of the older chip's code, and of rows, side by side."""
-        with self.pool() as pool:
-            jobs: dict[Future[Any], tuple[str, Any]] = {}
+        with self.jobs() as jobs:
             for subject in self.subjects:
                 row, gpu = self.row(subject), self.built(subject, GPU_90)
                 cpu, older = self.built(subject, CPU), self.built(subject, GPU_80)
                 if gpu is None or cpu is None:
                     continue
                 if "bits" not in row:
-                    jobs[pool.submit(apart, bits_of, gpu, cpu, self.options.inputs)] = ("bits", subject)
+                    jobs.add(("bits", subject), apart, bits_of, gpu, cpu, self.options.inputs, first=True)
                 if older is not None and "sm_80" not in row:
-                    jobs[pool.submit(apart, bits_of, older, cpu, 2)] = ("sm_80", subject)
+                    jobs.add(("sm_80", subject), apart, bits_of, older, cpu, 2, first=True)
                 for one in self.others(subject):
                     made = self.built(one, GPU_90)
                     if made is not None and str(one.batch) not in row.get("rows", {}):
-                        jobs[pool.submit(apart, rows_of, made, gpu)] = ("rows", one)
-            for future, (part, subject) in self.finished(jobs):
-                got = future.result()
+                        jobs.add(("rows", one), apart, rows_of, made, gpu)
+            for (part, subject), got in jobs.finished():
                 label = f"compare {subject.label} {part}"
                 if "ok" not in got:
                     self.report["failures"][label] = got["error"]

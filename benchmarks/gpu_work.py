@@ -3,12 +3,47 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from multiprocessing import get_context
 from typing import Any
 
 from benchmarks import gpu_checks, gpu_engines, gpu_torch
 from benchmarks.gpu_engines import Built, Runner
+
+
+class Jobs:
+    """Work for a pool, of which at most ``width`` pieces are in it, so that what is added ``first`` is soon begun.
+
+    ``pause(done, left)`` is called every few seconds; when it returns true nothing new begins.
+    """
+
+    def __init__(self, pool: Executor, width: int, pause: Callable[[int, int], bool]) -> None:
+        self._pool, self._width, self._pause = pool, width, pause
+        self._waiting: deque[tuple[Any, Callable[..., Any], tuple[Any, ...]]] = deque()
+
+    def add(self, about: Any, work: Callable[..., Any], *arguments: Any, first: bool = False) -> None:
+        """``work(*arguments)``, whose result ``finished`` gives with ``about``."""
+        (self._waiting.appendleft if first else self._waiting.append)((about, work, arguments))
+
+    def finished(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """What was added, also meanwhile, as it ends, with the result."""
+        running: dict[Future[dict[str, Any]], Any] = {}
+        done, over = 0, False
+        while running or (self._waiting and not over):
+            while self._waiting and len(running) < self._width and not over:
+                about, work, arguments = self._waiting.popleft()
+                try:
+                    running[self._pool.submit(work, *arguments)] = about
+                except BrokenExecutor as error:
+                    yield about, {"error": f"a worker died: {error}", "kind": ""}
+            for future in wait(running, timeout=2, return_when=FIRST_COMPLETED).done:
+                about = running.pop(future)
+                done += 1
+                broken = future.exception()
+                yield about, future.result() if broken is None else {"error": f"a worker died: {broken}", "kind": ""}
+            over = self._pause(done, len(running) + len(self._waiting))
 
 
 def attempt(work: Callable[..., Any], *arguments: Any) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from benchmarks import gpu_checks, gpu_evidence, gpu_session, gpu_table
 from benchmarks.gpu_engines import CPU, row_of
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, RATIOS, verdict
+from benchmarks.gpu_work import Jobs, apart, attempt
 from compiler_kernels.errors import UsageError
 from evidence.verifier.audit import check_signatures
 from evidence.verifier.canonical import MalformedError
@@ -221,3 +224,26 @@ def test_the_table_has_a_row_per_timed_network_and_names_what_is_not_reached(tmp
     assert any("resnet18: device memory" in line for line in lines) and not any("missing: ['" in line for line in lines)
     place.write_text("{}")
     assert gpu_table.main([str(place)]) == 2
+
+
+def test_jobs_begin_first_what_is_added_first_and_nothing_after_the_time():
+    order = []
+    with ThreadPoolExecutor(1) as pool:
+        jobs = Jobs(pool, 1, lambda done, left: done == 4)
+        for name in "abcd":
+            jobs.add(name, attempt, order.append, name)
+        for about, got in jobs.finished():
+            assert got == {"ok": None}
+            if about == "a":
+                jobs.add("A", attempt, order.append, "A", first=True)
+    assert order == ["a", "A", "b", "c"]
+
+
+def test_a_piece_of_work_that_crashes_is_reported():
+    assert apart(os._exit, 3) == {"error": "the process ended with 3"}
+    assert attempt(int, "x")["error"].startswith("ValueError")
+    with ProcessPoolExecutor(1) as pool:
+        jobs = Jobs(pool, 1, lambda done, left: False)
+        jobs.add("one", os._exit, 3)
+        jobs.add("two", os.getpid)
+        assert all("a worker died" in got["error"] for _, got in jobs.finished())

@@ -183,16 +183,17 @@ def test_a_report_is_resumed_only_by_the_same_text_machine_and_question(tmp_path
             _session(place, "--resume")
 
 
-def test_cubins_of_another_state_are_refused():
-    report = {"sources": {"compiler_kernels": "a"}, "builds": {"x": {"images": {"k": 1}}, "y": {"images": {"k": 2}}}}
-    other = {
-        "sources": {"compiler_kernels": "a"},
-        "machine": {},
-        "cubins": {"x": {"images": {"k": 1}}, "y": {"images": {"k": 3}}},
-    }
-    assert gpu_checks.other_machine(report, other) == {"machine": {}, "compared": ["x", "y"], "differ": ["y"]}
-    with pytest.raises(UsageError, match="another state"):
-        gpu_checks.other_machine(report, {**other, "sources": {"compiler_kernels": "b"}})
+def _code(text, image):
+    return {"nvcc_reads_sha3_512": text, "images": {"kernels.cubin": image}}
+
+
+def test_code_of_two_machines_is_compared_where_the_text_is_the_same():
+    report = {"builds": {"x": _code("t", 1), "y": _code("t", 2), "z": _code("t", 3)}}
+    other = {"machine": {}, "cubins": {"x": _code("t", 1), "y": _code("t", 5), "z": _code("u", 3), "w": _code("t", 1)}}
+    found = gpu_checks.other_machine(report, other)
+    assert found == {"machine": {}, "compared": ["x", "y"], "differ": ["y"], "of_other_text": ["z"]}
+    with pytest.raises(UsageError, match="same text"):
+        gpu_checks.other_machine(report, {"machine": {}, "cubins": {"z": _code("u", 3)}})
 
 
 def test_rows_follow_the_axis_of_the_batch():

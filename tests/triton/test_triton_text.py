@@ -139,7 +139,7 @@ def test_an_equivalence_report_says_that_triton_kernels_were_not_executed():
 
 
 def test_the_bill_of_materials_names_both_compilers():
-    compiler = {"name": "nvcc", "version": "13.0.88", "sha256": "0" * 64}
+    compiler = {"name": "nvcc", "version": "13.0.88", "sha256": "0" * 64, "programs_sha256": {"ptxas": "2" * 64}}
     report = {"cuda": {"compiler": compiler, "triton": {"name": "triton", "version": "3.6.0", "sha256": "1" * 64}}}
     assert [p.purl for p in linked.device_compiler(report)][-1] == "pkg:pypi/triton@3.6.0"
     assert len(linked.device_compiler({"cuda": {"compiler": compiler}})) == 1

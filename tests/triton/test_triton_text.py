@@ -50,10 +50,7 @@ def test_convolutions(model, kernels):
     assert len(check_text(model, DIRECT)) == kernels
 
 
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_convolutions_of_any_shape(data):
+def any_convolution(data) -> bytes:
     rank = data.draw(st.integers(1, 3))
     sizes = {1: 40, 2: 9, 3: 5}[rank]
     size = [data.draw(st.integers(1, sizes)) for _ in range(rank)]
@@ -63,12 +60,18 @@ def test_convolutions_of_any_shape(data):
     channels = data.draw(st.sampled_from([1, 3, 8, 15, 16, 17, 24, 32, 48, 72]))
     first = not depthwise and channels < 16 and data.draw(st.booleans())
     outputs = channels if depthwise else data.draw(st.sampled_from([1, 8, 16, 20, 33]))
-    model = conv_model(
+    return conv_model(
         data.draw(st.integers(1, 2)), channels, outputs, size, kernel, relu=data.draw(st.booleans()), first=first,
         strides=strides, dilations=dilations, group=channels if depthwise else 1,
         pads=[k * d // 2 for k, d in zip(kernel, dilations, strict=True)] * 2,
     )  # fmt: skip
-    assert check_text(model, DIRECT)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_convolutions_of_any_shape(data):
+    assert check_text(any_convolution(data), DIRECT)
 
 
 def _products() -> bytes:
@@ -109,10 +112,7 @@ def test_products():
     assert len(check_text(_products(), special=True)) == 6
 
 
-@pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_products_of_any_shape(data):
+def any_product(data) -> bytes:
     b = Builder(seed=data.draw(st.integers(0, 99)))
     rows, columns = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
     depth = data.draw(st.one_of(st.integers(1, 80), st.sampled_from([128, 512, 513, 700, 1100])))
@@ -128,7 +128,14 @@ def test_products_of_any_shape(data):
     if lead == [] and data.draw(st.booleans()):
         y = b.op("Gemm", y, b.constant(columns, 5), b.constant(rows, 5), alpha=1.5, beta=0.5)
     b.output(y)
-    assert check_text(b.model(), special=data.draw(st.booleans()))
+    return b.model()
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_products_of_any_shape(data):
+    assert check_text(any_product(data), special=data.draw(st.booleans()))
 
 
 def test_an_equivalence_report_says_that_triton_kernels_were_not_executed():

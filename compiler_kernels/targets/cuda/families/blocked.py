@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from compiler_kernels.ir.bands import rows_of
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.text import format_op
@@ -32,6 +34,9 @@ class Ending:
             self.accesses[bias] = operand_access(bias, types[bias], self.out)
         self.accesses |= self.chain.accesses
         self.y = full_access("y", self.out) if self.out.layout else plain_access("y", self.out)
+        self.rows = rows_of(function)
+        if self.rows:  # the kernel counts from the band's first row
+            self.y = replace(self.y, origin=self.y.origin + self.rows[0] * self.y.spatial[1])
 
     @property
     def operands(self) -> list[str]:
@@ -102,6 +107,11 @@ class Ending:
             if any(halo):
                 size = ", ".join(map(str, three(self.out.dims[2:], 1)))
                 planes = self.out.dims[0] * layout.blocks
+                if self.rows:
+                    first, last = self.rows
+                    numbers = f"{first}, {last}, {size.split(', ', 1)[1]}, {halo[1]}, {halo[2]}"
+                    code.add(f"cuvil_halo_rows<{numbers}>(y, block * {threads} + threadIdx.x, {blocks * threads});")
+                    return code.lines
                 code.add(
                     f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, block * {threads} + threadIdx.x, "
                     f"{blocks * threads});"

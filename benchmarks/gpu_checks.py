@@ -5,19 +5,23 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import gpu_engines
-from benchmarks.gpu_engines import Runner, Subject, differing, inputs_for, row_inputs
-from compiler_kernels.compile import generate_frozen
+from benchmarks.gpu_engines import Runner, differing, inputs_for, row_of
+from benchmarks.gpu_subjects import Subject
+from compiler_kernels.compile import Frozen, generate_frozen
+from compiler_kernels.errors import UsageError
+from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.stages.backend import lower_to_l2
-from compiler_kernels.targets.cuda.gpu import SM_90
+from compiler_kernels.targets.cuda.gpu import BY_NAME
 from compiler_kernels.targets.cuda.ptx_gate import gate
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import engines, nvcc
@@ -53,48 +57,30 @@ def bits(runner: Runner, reference: Runner, inputs: int) -> dict[str, Any]:
 
 def rows(many: Runner, one: Runner, batch: int) -> dict[str, Any]:
     """Values of a batch that differ from the same rows computed alone."""
+    subject = many.built.subject
     x = inputs_for(many, 100 + batch)
     got = many.run(x)
-    wrong = 0
+    wrong = compared = 0
     for row in range(batch):
-        alone = one.run(row_inputs(x, row))
-        wrong += sum(differing({k: v[row : row + 1] for k, v in got.items()}, alone).values())
-    return {"rows": batch, "differing": wrong}
+        alone = one.run(row_of(subject, x, row))
+        wrong += sum(differing(row_of(subject, got, row), alone).values())
+        compared += sum(value.size for value in alone.values())
+    return {"rows": batch, "values": compared, "differing": wrong}
 
 
-def against(row: Mapping[str, Any], limit: float | None) -> dict[str, Any]:
-    """Ratios to torch's variants, and to its peak memory."""
-    own = row["cuvil"]["gpu_us"]["median"]
-    torch = row["torch"]
-    ratios = {
-        label: round(own / torch[label]["gpu_us"]["median"], 4)
-        for label in ("eager", "eager_graph", "compile_graph")
-        if "gpu_us" in torch.get(label, {})
+def against(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Ratios of the engine's time to torch's variants, and of its memory to torch's peak."""
+    own, torch = row["cuvil"]["gpu_us"]["median"], row["torch"]
+    found: dict[str, Any] = {
+        "ratios": {
+            label: round(own / torch[label]["gpu_us"]["median"], 4)
+            for label in ("eager", "eager_graph", "compile_graph")
+            if "gpu_us" in torch.get(label, {})
+        }
     }
-    found: dict[str, Any] = {"ratios": ratios}
-    if limit is not None and "compile_graph" in ratios:
-        found["limit"] = {"ratio": limit, "met": ratios["compile_graph"] <= limit}
-    if "memory" in row and torch["peak_bytes"]:
+    if torch["peak_bytes"]:
         found["memory_ratio"] = round(row["memory"]["engine_bytes"] / torch["peak_bytes"], 4)
     return found
-
-
-def summary(row: Mapping[str, Any]) -> str:
-    """One line for the terminal."""
-    parts = []
-    if "bits" in row:
-        parts.append(f"{row['bits']['differing']} of {row['bits']['values']} values differ")
-    if row.get("rows"):
-        parts.append(f"rows differing {sum(r['differing'] for r in row['rows'].values())}")
-    if "sm_80" in row:
-        parts.append(f"sm_80 differing {row['sm_80']['differing']}")
-    if "cuvil" in row:
-        parts.append(f"{row['cuvil']['gpu_us']['median']} us")
-    if "ratios" in row:
-        parts.append(f"of torch's {row['ratios']}")
-    if "memory_ratio" in row:
-        parts.append(f"memory {row['memory_ratio']} of torch's")
-    return ", ".join(parts)
 
 
 def bisection(subject: Subject) -> dict[str, Any]:
@@ -136,29 +122,57 @@ def plant(data: bytes) -> tuple[bytes, str]:
     return bytes(model.SerializeToString()), node.name
 
 
-def two_folders(subject: Subject, folder: Path) -> dict[str, Any]:
-    """The cubin of one model compiled in two folders."""
-    files = generate_frozen(gpu_engines.frozen_of(subject), resolve_target("cuda-sm_90"))
-    text = {**runtime_sources(), **cuda_sources(), "kernels.cu": files["kernels.cu"]}
-    digests, before = [], tempfile.tempdir
+def cubin(frozen: Frozen, target: str, folder: Path | None = None) -> dict[str, Any]:
+    """Digests of what nvcc makes of a frozen model's kernels for ``target``, in temporary folders below ``folder``."""
+    chosen = resolve_target(target)
+    text = generate_frozen(frozen, chosen)["kernels.cu"]
+    before = tempfile.tempdir
     try:
-        for name in ("one", "two/deeper"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            tempfile.tempdir = str(folder / name)
-            digests.append(nvcc.compile_cuda(text, SM_90)[1]["images"])
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.tempdir = str(folder)
+        units = {**runtime_sources(), **cuda_sources(), "kernels.cu": text}
+        report = nvcc.compile_cuda(units, BY_NAME[chosen.gpu])[1]
     finally:
         tempfile.tempdir = before
-    return {"model": subject.name, "equal": digests[0] == digests[1], "images": digests[0]}
+    return {"images": report["images"], "kernels_sha3_512": sha3_512_hex(text)}
+
+
+def cubins(subject: Subject, targets: Sequence[str]) -> dict[str, Any]:
+    """``cubin`` of a subject by target, from one freeze."""
+    frozen = subject.freeze()
+    return {target: cubin(frozen, target) for target in targets}
+
+
+def two_folders(subject: Subject, folder: Path) -> dict[str, Any]:
+    """The cubin of one model compiled in two folders."""
+    frozen = subject.freeze()
+    found = [cubin(frozen, "cuda-sm_90", folder / name) for name in ("one", "two/deeper")]
+    return {"model": subject.name, "equal": found[0] == found[1], "images": found[0]["images"]}
+
+
+def other_machine(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What nvcc made of the same compiler's text on this machine and on another: ``other`` is the report of
+    ``--phase cubins`` there. ``UsageError`` where it is of another state of the compiler."""
+    if other["sources"]["compiler_kernels"] != report["sources"]["compiler_kernels"]:
+        raise UsageError("the cubins of the other machine are of another state of compiler_kernels: make them again")
+    compared, differ = [], []
+    for label, theirs in other["cubins"].items():
+        ours = report["builds"].get(label)
+        if ours is not None and "images" in theirs:
+            compared.append(label)
+            if ours["images"] != theirs["images"]:
+                differ.append(label)
+    return {"machine": other["machine"], "compared": compared, "differ": differ}
 
 
 def traffic(name: str, folder: Path) -> dict[str, Any]:
     """Bytes one inference reads and writes: counted before and after fusion, and by ncu in the device's memory."""
-    import json
-
-    frozen = gpu_engines.frozen_of(Subject(name))
+    frozen = Subject(name).freeze()
     target = resolve_target("cuda-sm_90")
     program = folder / f"{name}-program.bin"
     output = engines.build_engine(generate_frozen(frozen, target), target, "bin", gpu_engines.c_driver())
+    folder.mkdir(parents=True, exist_ok=True)
     program.write_bytes(output.data)
     program.chmod(0o755)
     metrics = "dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,gpu__time_duration.sum"
@@ -194,37 +208,16 @@ def counted_traffic(frozen: Any) -> dict[str, Any]:
     from compiler_kernels.passes.infra import run_passes
     from compiler_kernels.passes.memory_report import traffic as statements
     from compiler_kernels.stages.backend import l1_passes
+    from compiler_kernels.targets.cuda.gpu import SM_90
+    from compiler_kernels.targets.cuda.taps import with_taps
 
     l1, _ = run_passes(frozen.module, frozen.store, l1_passes(frozen.module))
     lowered = lower_to_l2(frozen.module, frozen.store)
+    lowered = with_taps(lowered, frozen.store, frozen.module.main, frozen.store, SM_90)
     return {
         "before_fusion": statements(frozen.module.main),
         "after_fusion": statements(l1.main),
         "weights_bytes": layout(lowered.main.weights)[1],
-    }
-
-
-def verdict(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run says in short: equal bits everywhere or not, limits met or not, what could not be built."""
-    nets = {n: r for n, r in report["nets"].items() if "bits" in r}
-    equal = all(
-        not r["bits"]["differing"]
-        and not r["bits"]["differing_on_second_run"]
-        and not r.get("sm_80", {}).get("differing")
-        and not any(x["differing"] for x in r["rows"].values())
-        for r in nets.values()
-    )
-    return {
-        "equal": bool(nets) and equal and len(nets) == len(report["nets"]),
-        "nets": len(report["nets"]),
-        "compared": len(nets),
-        "ratios_to_torch_compile_graph": {
-            n: r["ratios"]["compile_graph"] for n, r in nets.items() if "compile_graph" in r.get("ratios", {})
-        },
-        "limits_met": {n: r["limit"]["met"] for n, r in nets.items() if "limit" in r},
-        "memory_ratios": {n: r["memory_ratio"] for n, r in nets.items() if "memory_ratio" in r},
-        "p99_over_p50": {n: r["cuvil"]["gpu_us"]["p99_over_p50"] for n, r in nets.items() if "cuvil" in r},
-        "failures": len(report["failures"]),
     }
 
 

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import zoo
-from compiler_kernels.compile import Frozen, freeze_model, generate_frozen
+from benchmarks.gpu_subjects import Subject
+from compiler_kernels.compile import generate_frozen
 from compiler_kernels.engine import load_engine
-from compiler_kernels.policy import Numerics, Policy
-from compiler_kernels.policy.model import ModelIdentity
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.driver import Driver
@@ -35,119 +35,94 @@ Array = NDArray[Any]
 CPU: Final = "x86_64-linux-musl"
 
 
-@dataclass(frozen=True)
-class Subject:
-    """One model: of the zoo by name, or a file. ``batch`` is the size of the first axis of every input."""
-
-    name: str
-    file: str = ""
-    batch: int = 1
-    prefer: str = ""
-    """``size``: numerics.prefer of the policy, which keeps every convolution direct."""
-
-    @property
-    def key(self) -> str:
-        """The name, with what the policy prefers."""
-        return f"{self.name}:{self.prefer}" if self.prefer else self.name
-
-    def onnx(self) -> bytes:
-        """The model's bytes; a network of the zoo is exported for its batch."""
-        if self.file:
-            return Path(self.file).read_bytes()
-        net = zoo.ZOO[self.name]
-        return zoo.onnx_bytes(replace(net, shape=(self.batch, *net.shape[1:])))
-
-    def pins(self, data: bytes) -> dict[str, tuple[int, ...]]:
-        """Shapes of inputs that the file leaves open: the batch first, 64 for further open axes, 32 of volumes."""
-        import onnx
-
-        found = {}
-        for value in onnx.load_from_string(data).graph.input if self.file else ():
-            dims = [d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim]
-            if any(isinstance(d, str) for d in dims):
-                first = self.batch if isinstance(dims[0], str) else int(dims[0])
-                side = 32 if len(dims) == 5 else 64
-                found[value.name] = (first, *(side if isinstance(d, str) else int(d) for d in dims[1:]))
-        return found
-
-    def batch_is_open(self) -> bool:
-        """Whether the model exists for other batches: a file may fix its own."""
-        if not self.file:
-            return True
-        import onnx
-
-        graph = onnx.load_from_string(self.onnx()).graph
-        first = [v.type.tensor_type.shape.dim[0] for v in graph.input if v.type.tensor_type.shape.dim]
-        return bool(first) and all(d.dim_param for d in first)
-
-    @property
-    def label(self) -> str:
-        return f"{self.key} batch {self.batch}"
-
-
 @dataclass
 class Built:
-    """A compiled subject: where its engine is, how it was made, and what it says about itself."""
+    """A compiled subject: where its engine is, what is known of it, and the words that run it without a GPU."""
 
     subject: Subject
     target: str
     path: str
-    seconds: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     emulated: tuple[str, ...] = ()
 
 
+def has_zig() -> bool:
+    """Whether the pinned compiler is installed."""
+    return importlib.util.find_spec("ziglang") is not None
+
+
 def c_driver() -> Driver:
     """zig, or gcc on a machine without it."""
-    return ZigDriver() if importlib.util.find_spec("ziglang") else GccDriver()
+    return ZigDriver() if has_zig() else GccDriver()
 
 
-def frozen_of(subject: Subject) -> Frozen:
-    """The subject up to the freeze."""
-    data = subject.onnx()
-    policy = None
-    if subject.prefer:
-        identity = ModelIdentity(name=subject.name, version="0")
-        policy = Policy(version=1, model=identity, numerics=Numerics.model_validate({"prefer": subject.prefer}))
-    return freeze_model(data, subject.pins(data), policy)
+def generate(subject: Subject, targets: Sequence[str], folder: Path) -> dict[str, str]:
+    """Export and freeze ``subject`` once, and write what the compilers read for each target; the graph's digest."""
+    frozen = subject.freeze()
+    for target in targets:
+        place = _sources(folder, subject, target)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, data in generate_frozen(frozen, resolve_target(target)).items():
+            (place / name).write_bytes(data)
+    return {"frozen_graph": frozen.digest[:32]}
 
 
-def build(subject: Subject, target: str, folder: Path, emulate: bool = False) -> Built:
-    """Compile one subject into ``folder``; ``emulate``: a program and the words that run it without a GPU."""
+def compile_generated(subject: Subject, target: str, folder: Path, emulate: bool = False) -> Built:
+    """The engine of what ``generate`` wrote; ``emulate``: a program and the words that run it without a GPU."""
     began = time.perf_counter()
-    frozen = frozen_of(subject)
-    made = build_files(
-        frozen, target, folder / f"{subject.name}-{subject.prefer or 'speed'}-{subject.batch}-{target}", emulate
-    )
-    made.subject = subject
-    made.seconds["all"] = round(time.perf_counter() - began, 2)
+    place = _sources(folder, subject, target)
+    files = {p.name: p.read_bytes() for p in place.iterdir()}
+    made = build_files(files, subject, target, folder, emulate)
+    shutil.rmtree(place)
+    made.facts["seconds"] = round(time.perf_counter() - began, 2)
     return made
 
 
-def build_files(frozen: Frozen, target: str, stem: Path, emulate: bool = False) -> Built:
-    """Compile a frozen model; the engine's file name starts with ``stem``."""
+def _sources(folder: Path, subject: Subject, target: str) -> Path:
+    return folder / f"{subject.stem}-{target}-sources"
+
+
+def built_file(subject: Subject, target: str, folder: Path, emulate: bool) -> Path:
+    """Where the engine of ``subject`` lies."""
+    return folder / f"{subject.stem}-{target}.{'bin' if emulate else 'so'}"
+
+
+def emulation_words(subject: Subject, target: str, folder: Path, text: bytes = b"") -> tuple[str, ...]:
+    """What to put before an engine to run it without a GPU; compiles the kernels' ``text`` first where it is given."""
+    place = folder / f"{subject.stem}-{target}-driver"
+    if text:
+        place.mkdir(parents=True, exist_ok=True)
+        return emulated_driver(text, resolve_target(target).gpu, place, "" if has_zig() else "g++")
+    return ("/usr/bin/env", f"LD_LIBRARY_PATH={place.resolve()}")
+
+
+def build_files(files: Mapping[str, bytes], subject: Subject, target: str, folder: Path, emulate: bool) -> Built:
+    """Compile the generated ``files`` of ``subject``."""
     chosen = resolve_target(target)
-    files = generate_frozen(frozen, chosen)
-    kind = "bin" if emulate else "so"
     output = build_engine(files, chosen, "bin" if emulate else "so", c_driver())
-    path = stem.with_suffix(f".{kind}")
+    path = built_file(subject, target, folder, emulate)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(output.data)
     path.chmod(0o755)
-    facts: dict[str, Any] = {"engine_bytes": len(output.data), "frozen_graph": frozen.digest[:32]}
+    facts: dict[str, Any] = {"engine_bytes": len(output.data), "engine_sha3_512": sha3_512_hex(output.data)}
     words: tuple[str, ...] = ()
     if chosen.gpu:
         report = output.report["cuda"]
         assert isinstance(report, dict)
-        facts |= {"images": report["images"], "ptx_instructions": report["ptx_instructions"]}
         text = files[CUDA_FILE]
-        facts |= {"kernels_sha3_512": sha3_512_hex(text), "kernels": text.count(b'extern "C" __global__')}
-        facts["scalar_kernels"] = text.count(b"_item(")
+        facts |= {"images": report["images"], "ptx_instructions": report["ptx_instructions"], **facts_of_kernels(text)}
         if emulate:
-            place = stem.with_name(stem.name + "-driver")
-            place.mkdir(parents=True, exist_ok=True)
-            words = emulated_driver(text, chosen.gpu, place, "" if importlib.util.find_spec("ziglang") else "g++")
-    return Built(Subject(stem.name), target, str(path), {}, facts, words)
+            words = emulation_words(subject, target, folder, text)
+    return Built(subject, target, str(path), facts, words)
+
+
+def facts_of_kernels(text: bytes) -> dict[str, Any]:
+    """Digest and number of the kernels of kernels.cu, and of those that no family took."""
+    return {
+        "kernels_sha3_512": sha3_512_hex(text),
+        "kernels": text.count(b'extern "C" __global__'),
+        "scalar_kernels": len(set(re.findall(rb"(\w+_item)\(", text))),
+    }
 
 
 class Runner:
@@ -167,7 +142,10 @@ class Runner:
 
     def _call(self, *words: str) -> str:
         command = [*self.built.emulated, self.built.path, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600).stdout
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
+        if done.returncode:
+            raise RuntimeError(f"the engine ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        return done.stdout
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """One inference: outputs by name, NaN canonical."""
@@ -203,7 +181,7 @@ def inputs_for(runner: Runner, number: int) -> dict[str, Array]:
     made: dict[str, Array] = {}
     for name, (shape, dtype) in runner.shapes.items():
         if not dtype.startswith("float"):
-            made[name] = rng.integers(0, 2 if dtype == "bool" else 8, shape).astype(dtype)
+            made[name] = runner.built.subject.integers(name, shape, dtype, rng)
             continue
         x = rng.standard_normal(shape)
         if number == 2:
@@ -232,9 +210,13 @@ def differing(a: Mapping[str, Array], b: Mapping[str, Array]) -> dict[str, int]:
     return found
 
 
-def row_inputs(inputs: Mapping[str, Array], row: int) -> dict[str, Array]:
-    """Row ``row`` of a batch as a batch of one."""
-    return {name: np.ascontiguousarray(value[row : row + 1]) for name, value in inputs.items()}
+def row_of(subject: Subject, arrays: Mapping[str, Array], row: int) -> dict[str, Array]:
+    """Row ``row`` of the inputs or outputs of a batch as those of a batch of one; scalars as they are."""
+    found = {}
+    for name, value in arrays.items():
+        axis = min(subject.batch_axis(name), max(0, value.ndim - 1))
+        found[name] = np.ascontiguousarray(value.take([row], axis)) if value.ndim else value
+    return found
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:

@@ -16,4 +16,6 @@ struct Case {
     void (*reference)(const float **, float *, int, int);
     int items;
     long scratch;
+    long taps; /* groups of 16 outputs x 8 channels where kernels read 3x3 taps and the reference their transforms; else 0 */
+    int units; /* of them, those of 16 outputs */
 };

@@ -29,6 +29,7 @@ from compiler_kernels.targets.cuda.families import conv_tiles, winograd_tiles
 from compiler_kernels.targets.cuda.families.tiles_table import key_of, table_file
 from compiler_kernels.targets.cuda.gpu import SM_90
 from compiler_kernels.targets.cuda.kernel import CudaKernel
+from compiler_kernels.targets.cuda.taps import prefers_taps, reading_taps
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.targets.isa import AVX2
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
@@ -48,12 +49,17 @@ FAMILIES: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One shape: its row in the table, the function that stands for it, and the kernels by tile."""
+    """One shape: its row in the table, the function that stands for it, and the kernels by tile.
+
+    ``taps``: of kernels that transform taps, groups of 16 outputs x 8 channels, ``units`` of each 16 outputs.
+    """
 
     key: str
     net: str
     function: Graph
     kernels: dict[tuple[int, ...], CudaKernel]
+    taps: int = 0
+    units: int = 1
 
 
 def lowered(net: str) -> Module:
@@ -75,8 +81,8 @@ def candidates(family: str, shape: Any) -> list[Any]:
     return sorted(fitting, key=lambda t: float(t.cost(shape, SM_90)))
 
 
-def cases(nets: Sequence[str], most: int) -> Iterator[Case]:
-    """Every shape of the nets once."""
+def cases(nets: Sequence[str], most: int, only: Sequence[str] = ()) -> Iterator[Case]:
+    """Every shape of the nets once, of the families ``only`` if given; kernels that transform taps are ``taps``."""
     seen: set[str] = set()
     for net in nets:
         for function in lowered(net).graphs[1:]:
@@ -84,17 +90,23 @@ def cases(nets: Sequence[str], most: int) -> Iterator[Case]:
                 shapes: list[Any] = []
                 if emit(function, SM_90, "k", choose=recorder(shapes)) is not None or len(set(shapes)) != 1:
                     continue
-                shape = shapes[0]
-                key = key_of(family, shape.key)
-                if key in seen:
-                    continue
-                seen.add(key)
-                kernels = {}
-                for n, tile in enumerate(spread(candidates(family, shape), most)):
-                    kernel = emit(function, SM_90, f"k{len(seen)}_{n}", choose=lambda *_, tile=tile: tile)
-                    if kernel is not None:
-                        kernels[astuple(tile)] = kernel
-                yield Case(key, net, function, kernels)
+                variants = [(family, function, shapes[0], 0, 1)]
+                if family == "winograd" and prefers_taps(function, SM_90):
+                    shape = replace(shapes[0], taps=True)
+                    variants.append(
+                        (shape.family, reading_taps(function), shape, shape.blocks * shape.units, shape.units)
+                    )
+                for name, read, shape, taps, units in variants:
+                    key = key_of(name, shape.key)
+                    if key in seen or (only and name not in only):
+                        continue
+                    seen.add(key)
+                    kernels = {}
+                    for n, tile in enumerate(spread(candidates(family, shape), most)):
+                        kernel = emit(read, SM_90, f"k{len(seen)}_{n}", choose=lambda *_, tile=tile: tile)
+                        if kernel is not None:
+                            kernels[astuple(tile)] = kernel
+                    yield Case(key, net, function, kernels, taps, units)
 
 
 def recorder(into: list[Any]) -> Callable[[Any, Any], None]:
@@ -129,13 +141,13 @@ def size_of(ttype: TensorType) -> int:
     return -(-4 * max(1, ttype.physical.elements) // 64) * 64
 
 
-def write(folder: Path, nets: Sequence[str], most: int) -> int:
+def write(folder: Path, nets: Sequence[str], most: int, only: Sequence[str] = ()) -> int:
     """Write the sweep into ``folder``; the number of kernels."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in {**runtime_sources(), **cuda_sources()}.items():
         if name.endswith(".h"):
             (folder / name).write_bytes(data)
-    found = list(cases(nets, most))
+    found = list(cases(nets, most, only))
     every = [(n, tile, kernel) for n, case in enumerate(found) for tile, kernel in case.kernels.items()]
     for unit in range(UNITS):
         mine = every[unit::UNITS]
@@ -159,7 +171,7 @@ def write(folder: Path, nets: Sequence[str], most: int) -> int:
         text = ", ".join(map(str, sizes))
         table.append(
             f'    {{"{case.key}", "{case.net} {case.function.name}", {len(sizes)}, {{{text}}}, ref{n}, '
-            f"{kernel.items}, {kernel.scratch_floats}}},"
+            f"{kernel.items}, {kernel.scratch_floats}, {case.taps}, {case.units}}},"
         )
     table += ["    {nullptr}};", f"extern const int units = {UNITS};"]
     (folder / "reference.c").write_text("\n".join(reference) + "\n")
@@ -200,6 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     writer = commands.add_parser("write", help="write the sweep")
     writer.add_argument("folder", type=Path)
     writer.add_argument("nets", nargs="*", metavar="NET", help=f"default: {', '.join(NETS)}")
+    writer.add_argument("--only", nargs="+", default=(), choices=(*FAMILIES, "taps"), help="families (default: all)")
     writer.add_argument("--most", type=int, default=12, help="tiles of a shape (default: %(default)s)")
     reader = commands.add_parser("table", help="make the package's table of the results")
     reader.add_argument("results", type=Path)
@@ -209,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if net.partition("@")[0] not in ZOO:
                 print(f"error: there is no network {net!r}: choose from {', '.join(ZOO)}", file=sys.stderr)
                 return 2
-        print(f"{write(options.folder, options.nets or NETS, options.most)} kernels in {options.folder}")
+        print(f"{write(options.folder, options.nets or NETS, options.most, options.only)} kernels in {options.folder}")
         return 0
     try:
         rows = table(options.results.read_text().splitlines())

@@ -40,6 +40,32 @@ static void fill(float *p, long count, uint64_t seed)
     for (auto &t : threads) t.join();
 }
 
+/* docs/arithmetic.md, 3.7 and 3.8: of [block][unit][9][128] taps the transforms [block][16][unit][128]. */
+static void transform(const float *taps, float *u, long groups, int units)
+{
+    const auto axis = [](double a, double b, double c, double *to) {
+        to[0] = a, to[1] = ((a + b) + c) * 0.5, to[2] = ((a - b) + c) * 0.5, to[3] = c;
+    };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < THREADS; t++)
+        threads.emplace_back([=] {
+            for (long n = groups * t / THREADS; n < groups * (t + 1) / THREADS; n++)
+                for (int i = 0; i < 128; i++) {
+                    double down[3][4], row[4];
+                    for (int j = 0; j < 3; j++) {
+                        const float *g = taps + n * 9 * 128 + j * 128 + i;
+                        axis(g[0], g[3 * 128], g[6 * 128], down[j]);
+                    }
+                    for (int a = 0; a < 4; a++) {
+                        axis(down[0][a], down[1][a], down[2][a], row);
+                        for (int b = 0; b < 4; b++)
+                            u[((n / units * 16 + a * 4 + b) * units + n % units) * 128 + i] = (float)row[b];
+                    }
+                }
+        });
+    for (auto &t : threads) t.join();
+}
+
 static void launch(const Kernel &k, void **arguments, cudaStream_t stream, bool dependent)
 {
     cudaLaunchConfig_t config = {};
@@ -74,6 +100,14 @@ int main()
             else memset(host[i], 0xff, c.bytes[i]);
             CHECK(cudaMemcpy(gpu[i], host[i], c.bytes[i], cudaMemcpyHostToDevice));
         }
+        long weight_bytes = c.bytes[1];
+        if (c.taps) {
+            weight_bytes = c.taps * 9 * 128 * 4;
+            std::vector<float> taps(weight_bytes / 4);
+            fill(taps.data(), weight_bytes / 4, 100 * n + 1);
+            transform(taps.data(), host[1], c.taps, c.units);
+            CHECK(cudaMemcpy(gpu[1], taps.data(), weight_bytes, cudaMemcpyHostToDevice));
+        }
         const long words = c.bytes[c.buffers - 1] / 4;
         std::vector<std::thread> threads;
         for (int t = 0; t < THREADS; t++)
@@ -84,12 +118,12 @@ int main()
                 free(scratch);
             });
         for (auto &t : threads) t.join();
-        const int copies = c.bytes[1] > (1 << 20) ? (int)std::min<long>(8, 1 + (96l << 20) / c.bytes[1]) : 1;
+        const int copies = weight_bytes > (1 << 20) ? (int)std::min<long>(8, 1 + (96l << 20) / weight_bytes) : 1;
         std::vector<float *> weights{gpu[1]};
         for (int i = 1; i < copies; i++) {
             weights.push_back(nullptr);
-            CHECK(cudaMalloc((void **)&weights[i], c.bytes[1]));
-            CHECK(cudaMemcpy(weights[i], gpu[1], c.bytes[1], cudaMemcpyDeviceToDevice));
+            CHECK(cudaMalloc((void **)&weights[i], weight_bytes));
+            CHECK(cudaMemcpy(weights[i], gpu[1], weight_bytes, cudaMemcpyDeviceToDevice));
         }
         std::vector<uint32_t> got(words);
         for (int u = 0; u < units; u++)

@@ -38,7 +38,7 @@ class EcgCnn(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Pre-norm attention and a GELU perceptron, batch 1."""
+    """Pre-norm attention and a GELU perceptron."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -49,20 +49,20 @@ class TransformerBlock(nn.Module):
         self.grow, self.shrink = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        _, tokens, width = x.shape
+        batch, tokens, width = x.shape
         size = width // self.heads
         normed = self.norm1(x)
         query, key, value = (
-            layer(normed).reshape(1, tokens, self.heads, size).permute(0, 2, 1, 3)
+            layer(normed).reshape(batch, tokens, self.heads, size).permute(0, 2, 1, 3)
             for layer in (self.query, self.key, self.value)
         )
         attention = torch.softmax((query * size**-0.5) @ key.transpose(-2, -1), -1)
-        x = x + self.project((attention @ value).permute(0, 2, 1, 3).reshape(1, tokens, width))
+        x = x + self.project((attention @ value).permute(0, 2, 1, 3).reshape(batch, tokens, width))
         return x + self.shrink(functional.gelu(self.grow(self.norm2(x))))  # type: ignore[no-any-return]
 
 
 class VisionTransformer(nn.Module):
-    """ViT-tiny: x (1, 3, 224, 224), patches of 16, width 192, 12 blocks, 3 heads -> logits (1, 1000)."""
+    """ViT-tiny: x (N, 3, 224, 224), patches of 16, width 192, 12 blocks, 3 heads -> logits (N, 1000)."""
 
     def __init__(self, width: int = 192, depth: int = 12, heads: int = 3) -> None:
         super().__init__()
@@ -75,7 +75,9 @@ class VisionTransformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         patches = self.embed(x).flatten(2).transpose(1, 2)
-        tokens = self.blocks(torch.cat([self.token, patches], 1) + self.position)
+        # At batch 1 nothing is expanded, so that its graph stays what it was.
+        token = self.token if len(x) == 1 else self.token.expand(len(x), -1, -1)
+        tokens = self.blocks(torch.cat([token, patches], 1) + self.position)
         return self.head(self.norm(tokens[:, 0:1]).flatten(1))  # type: ignore[no-any-return]
 
 

@@ -12,7 +12,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -132,7 +132,9 @@ def recertify(
     results = []
     with _compiler_cache(fresh_cache):
         for number, partition in enumerate(partitions):
-            results.append(_one(home, partition, root, make_plan(number + 1, fresh_caches=0)[number]))
+            # Errors in equivalence.json are sums in binary64, whose last digits depend on BLAS's vector instructions.
+            world = replace(make_plan(number + 1, fresh_caches=0)[number], vectors=True)
+            results.append(_one(home, partition, root, world))
             step(results[-1])
     toolchain: dict[str, Json] = {**tools(), "python": platform.python_version(), "zig": zig_version()}
     return Recertification(started, _now(), toolchain, tuple(results))

@@ -108,7 +108,7 @@ def bisect(
         traces, found = _one_by_one(first, second, left, right, x, order, traces)
         note = (
             "the outputs differ, yet no tensor does once all are exposed: a system computes several nodes as one "
-            "(fusion), which exposing them prevents"
+            "(fusion) or keeps tensors in a layout of its own, which exposing them prevents"
         )
         if found is not None:
             note += f"; exposing '{found.tensor}' alone shows it"

@@ -129,7 +129,7 @@ def _cuvil(text: str, option: str) -> System:
                 path.write_bytes(build_frozen(frozen, native_target(), "so", isas))
                 return dict(load_engine(path).run(x))
 
-        return System(text, lambda s, x: _traced(s, x, execute), lambda s, x: execute(s.frozen, x))
+        return _engine_system(text, execute)
     else:
         known = ", ".join([*BY_NAME, *ALL_TARGETS, "threads=N"])
         raise UsageError(f"{text}: after cuvil@ stands one of {known}")
@@ -150,7 +150,17 @@ def _cuvil(text: str, option: str) -> System:
             found = _run_program(build_frozen(plain, target, "bin"), [*prefix], words, x)
         return {name: found[key] for name, key in zip(names, safe, strict=True)}
 
-    return System(text, lambda s, x: _traced(s, x, program), lambda s, x: program(s.frozen, x))
+    return _engine_system(text, program)
+
+
+def _engine_system(text: str, execute: Callable[[Frozen, Mapping[str, Array]], Trace]) -> System:
+    """A tensor alone is exposed by an engine that ends with it: what comes before is computed as in the shipped one."""
+
+    def single(s: Subject, x: Mapping[str, Array], tensor: str) -> Array:
+        (result,) = (op.result for op in s.frozen.module.main.ops if op.tensor == tensor)
+        return execute(replace(s.frozen, module=_exposed(s.frozen.module, [(result, tensor)])), x)[tensor]
+
+    return System(text, lambda s, x: _traced(s, x, execute), lambda s, x: execute(s.frozen, x), single)
 
 
 def _run_program(engine: bytes, prefix: Sequence[str], words: Sequence[str], x: Mapping[str, Array]) -> Trace:

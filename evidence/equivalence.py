@@ -188,7 +188,7 @@ def _equivalence(inputs: Inputs, config: Config) -> Outcome:
     report["target"] = target.triple
     report["onnxruntime"] = config["onnxruntime"]
     second = inputs.get(TRITON_KERNELS)
-    report["grade"] = _grade(target, prefix, triton_kernels(second.text) if second else ())
+    report["grade"] = grade_of(target, prefix, triton_kernels(second.text) if second else ())
     if decisions.wanted:
         report["decisions"] = decisions.report()
         if decisions.differing:
@@ -229,8 +229,9 @@ def ways_to_run(target: Target, kernels: bytes | None) -> Iterator[tuple[str, ..
         yield emulated_driver(kernels, target.gpu, Path(folder))
 
 
-def _grade(target: Target, prefix: tuple[str, ...] | None, triton: Sequence[str] = ()) -> str:
-    """``triton``: names of the kernels that Triton made, which nothing but a GPU executes."""
+def grade_of(target: Target, prefix: tuple[str, ...] | None, triton: Sequence[str] = ()) -> str:
+    """How results came about that the words ``prefix`` made (those of :func:`ways_to_run`). ``triton``: names of the
+    kernels that Triton made, which nothing but a GPU executes."""
     if prefix is None:
         return "not executed"
     if target.gpu and prefix:

@@ -280,6 +280,10 @@ static void put_record(const cuvil_clinical *logic, int failure, int has_outputs
     put(",\"quantities\":");
     put_quantities(logic);
     put(",\"run\":{");
+    if (engine->device) {
+        put_member("device", engine->device->name());
+        put(",");
+    }
     put_member("isa", cuvil_variant_in_use()->isa);
     put(",\"threads\":");
     put_number((uint64_t)cuvil_threads_in_use());

@@ -175,6 +175,11 @@ def runner(target: Target) -> tuple[str, ...] | None:
     return None
 
 
+def host_runner(target: Target) -> tuple[str, ...] | None:
+    """:func:`runner` for what an engine does without its GPU: ``--version``, ``--self-test``, ``--decide``."""
+    return () if target.gpu and host_runs(target) else runner(target)
+
+
 def why_not_here(target: Target) -> str:
     """What to do where :func:`runner` is ``None``."""
     if target.gpu:

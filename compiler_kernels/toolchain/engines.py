@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.cuda.gpu import BY_NAME
 from compiler_kernels.targets.registry import Target
 from compiler_kernels.toolchain.driver import BuildKind, BuildOutput, Driver
@@ -35,6 +36,9 @@ def build_engine(
     images, report = compile_cuda(device, chip, more=second.text if second else "")
     if second:
         report["triton"] = second.facts
+        read = report["files"]
+        assert isinstance(read, dict)
+        read[TRITON_FILE] = {"sha3_512": sha3_512_hex(generated[TRITON_FILE])}
     built = chosen.build({**runtime, **host, **images}, target, kind)
     built.report["cuda"] = report
     return replace(built, images=images)

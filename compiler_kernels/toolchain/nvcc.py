@@ -21,7 +21,7 @@ from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError
 from compiler_kernels.stage import Json, sha3_512_hex
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.ptx_gate import gate
-from compiler_kernels.toolchain.sealed import file_sha256, run_sealed
+from compiler_kernels.toolchain.sealed import file_sha256, first_error, run_sealed
 
 VERSION: Final = "13.0.88"
 # The first four keep the arithmetic as it is written (docs/arithmetic.md); -O3 moves and unrolls.
@@ -81,6 +81,32 @@ def require_nvcc() -> Path:
     return path
 
 
+@lru_cache(maxsize=8)
+def programs_of(nvcc: Path) -> dict[str, str]:
+    """SHA-256 of the programs that make the code: nvcc itself, cicc and ptxas. ``nvcc`` on PATH may be a script that
+    starts the one of a toolkit elsewhere; where that is says its dry run. ``CuvilError`` when it does not."""
+    done = subprocess.run([str(nvcc), "--dryrun", "-cubin", "x.ptx"], capture_output=True, text=True, check=False)
+    said = dict(re.findall(r"^#\$ (_HERE_|CICC_PATH)=(.+)$", done.stderr, re.MULTILINE))
+    if len(said) != 2:
+        raise CuvilError(f"{nvcc} --dryrun does not say where cicc and ptxas are: {first_error(done.stderr)}")
+    here = Path(said["_HERE_"])
+    found = {"cicc": Path(said["CICC_PATH"]) / "cicc", "nvcc": here / "nvcc", "ptxas": here / "ptxas"}
+    return {name: file_sha256(path.resolve()) for name, path in found.items()}
+
+
+def included(sources: Mapping[str, bytes], name: str) -> dict[str, bytes]:
+    """``name`` of ``sources`` and every header of them that it includes, directly or not."""
+    found: dict[str, bytes] = {}
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one in found or one not in sources:
+            continue
+        found[one] = sources[one]
+        waiting += re.findall(r'^\s*#\s*include\s+"([^"]+)"', sources[one].decode("utf-8", "replace"), re.MULTILINE)
+    return dict(sorted(found.items()))
+
+
 def flags_digest() -> str:
     """SHA3-512 over compiler version and flags: part of the compile configuration of every GPU engine."""
     return sha3_512_hex("\0".join((VERSION, *FLAGS)).encode())
@@ -106,9 +132,9 @@ def compile_cuda(
     with tempfile.TemporaryDirectory(prefix="cuvil-nvcc-") as root:
         folder = Path(root) / "src"
         folder.mkdir()
-        for file, data in sources.items():
-            if file == name or file.endswith(".h"):
-                (folder / file).write_bytes(data)
+        read = included(sources, name)
+        for file, data in read.items():
+            (folder / file).write_bytes(data)
         commands = [
             [str(nvcc), *FLAGS, f"-arch=compute_{arch}", "-ptx", name, "-o", "kernels.ptx"],
             [str(nvcc), f"-arch={gpu.name}", "-O3", "-cubin", "kernels.ptx", "-o", "kernels.cubin"],
@@ -132,7 +158,8 @@ def compile_cuda(
         cubin = (folder / "kernels.cubin").read_bytes()
     images = {"kernels.cubin": cubin} | ({} if gpu.clusters else {"kernels.ptx": ptx + b"\0"})
     facts: dict[str, Json] = {
-        "compiler": {"name": "nvcc", "version": VERSION, "sha256": file_sha256(nvcc.resolve())},
+        "compiler": {"name": "nvcc", "version": VERSION, "programs_sha256": {**programs_of(nvcc)}},
+        "files": {n: {"sha3_512": sha3_512_hex(d)} for n, d in read.items()},
         "commands": [["{nvcc}", *words[1:]] for words in commands],
         "chip": gpu.name,
         "ptx_instructions": {**report.counts},

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from compiler_kernels.policy.load import policy_from_json
 from compiler_kernels.policy.logic import resolve, tensors_of
 from compiler_kernels.policy.logic_tree import Logic
 from compiler_kernels.stage import Json, as_json, sha3_512_hex
-from compiler_kernels.targets.registry import runner, why_not_here
 from cuvil_assets.cli.outcome import print_json
-from cuvil_assets.cli.run import target_of
+from cuvil_assets.engine_words import engine_words, grade_here
 from cuvil_assets.files import write_atomic
 from cuvil_assets.home import current_home
 from cuvil_assets.store import ContentStore
@@ -92,8 +91,11 @@ def run(
     _check(graph, given)
     policy = policy_from_json(lineage.data("source_model", "policy.json"))
     logic = resolve(policy, *tensors_of(lineage.module("frozen")))
-    # The clinical logic may refuse or answer without outputs; what is certified are the numbers of the network.
-    found, _ = run_engine(engine, given, ["--network-only"] if logic.any() else [])
+    with engine_words(engine, lineage.target) as words:
+        # The clinical logic may refuse or answer without outputs; what is certified are the numbers of the network.
+        found, _ = run_engine(engine, words, given, ["--network-only"] if logic.any() else [])
+        answer = _own_answer(engine, words, given, logic)
+        grade = grade_here(lineage, words)
     produced = {name: output_file_stem(found, name) for _, name in graph.outputs if not name.endswith("#extents")}
     if len(produced) != len(graph.outputs):
         raise UnsupportedError(f"{engine}: the size of an output depends on the data; no certificate is made of it")
@@ -104,8 +106,8 @@ def run(
     finally:
         if bar:
             bar.close()
-    _same_decisions(engine, given, logic, made)
-    report = made.document(_identity(engine, lineage, document, weights, given))
+    _same_decisions(answer, made)
+    report = made.document(_identity(engine, lineage, grade, document, weights, given))
     if picture is not None:
         _write(picture, draw(report))
     if bounds_dir is not None:
@@ -115,7 +117,7 @@ def run(
     if json:
         print_json(report)
     else:
-        print("\n".join(lines(made)))
+        print("\n".join([*lines(made), f"engine: {grade}"]))
     return 0 if made.certified else 1
 
 
@@ -174,14 +176,16 @@ def _check(graph: RefGraph, given: Mapping[str, Array]) -> None:
             )
 
 
-def _same_decisions(engine: Path, given: Mapping[str, Array], logic: Logic, made: Certificate) -> None:
-    """The engine's own decisions, where it decides, must be those that were certified."""
-    if not logic.decisions:
-        return
+def _own_answer(engine: Path, words: Sequence[str], given: Mapping[str, Array], logic: Logic) -> dict[str, Any]:
+    """What the engine itself decides; empty where it has no decisions, or refuses."""
     try:
-        _, answer = run_engine(engine, given, [])
+        return run_engine(engine, words, given, [])[1] if logic.decisions else {}
     except RefusedError:
-        return
+        return {}
+
+
+def _same_decisions(answer: Mapping[str, Any], made: Certificate) -> None:
+    """The engine's own decisions, where it decides, must be those that were certified."""
     if answer.get("status") != "decided":
         return
     for d in made.decisions:
@@ -193,12 +197,11 @@ def _same_decisions(engine: Path, given: Mapping[str, Array], logic: Logic, made
             )
 
 
-def run_engine(engine: Path, given: Mapping[str, Array], options: list[str]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Outputs by file stem and decisions.json, from the engine as a program; its sentence and exit code as an error."""
-    target = target_of(engine)
-    prefix = runner(target)
-    if prefix is None:
-        raise UnsupportedError(f"{engine}: this machine cannot run {target.triple} engines; {why_not_here(target)}")
+def run_engine(
+    engine: Path, prefix: Sequence[str], given: Mapping[str, Array], options: list[str]
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Outputs by file stem and decisions.json, from the engine as a program that the words ``prefix`` start; its
+    sentence and exit code as an error."""
     with tempfile.TemporaryDirectory(prefix="cuvil-certificate-") as name:
         folder = Path(name)
         words = [*prefix, str(engine.absolute()), "--output-dir", str(folder / "out"), *options]
@@ -221,11 +224,12 @@ def run_engine(engine: Path, given: Mapping[str, Array], options: list[str]) -> 
 
 
 def _identity(
-    engine: Path, lineage: Lineage, document: bytes, weights: bytes, given: Mapping[str, Array]
+    engine: Path, lineage: Lineage, grade: str, document: bytes, weights: bytes, given: Mapping[str, Array]
 ) -> dict[str, Json]:
     return {
         "engine": {"file": engine.name, "sha3_512": digest_file(engine).sha3_512},
         "target": lineage.target,
+        "grade": grade,
         "frozen_graph": {"sha3_512": sha3_512_hex(document), "weights_sha3_512": sha3_512_hex(weights)},
         "inputs": as_json(
             [

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from compiler_kernels.targets.registry import runner, why_not_here
 from cuvil_assets.cli.outcome import print_json
 from cuvil_assets.cli.run import target_of
 from cuvil_assets.cli.session import record_at, split_record
+from cuvil_assets.engine_words import engine_words
 from cuvil_assets.home import current_home
 from evidence.sessions import engine_places
 from evidence.sessions.engine_process import Program
@@ -38,10 +40,12 @@ def run(
     records = archive.records()
     source = Source.of(current_home().root, archive, records)
 
+    opened = ExitStack()
+
     @cache
     def program(path: Path) -> tuple[Program, dict[str, Any]]:
-        found = program_of(path)
-        return found, found.describe()
+        described = program_of(path).describe()
+        return Program(path, opened.enter_context(engine_words(path, str(described["target"])))), described
 
     def replayed(record: Record) -> Replayed:
         path = engine or engine_places.find(current_home().root, _config_digest(record))
@@ -50,14 +54,15 @@ def run(
         subject, files = source.files(record, given)
         return replay_record(record, files, subject, found, options)
 
-    if number is not None:
-        record = record_at(archive, number)
-        if record.kind != INFERENCE:
-            raise UsageError(f"{text}: record {number} is of kind {record.kind}; only inferences can be replayed")
-        return _one(replayed(record), as_json)
-    if given:
-        raise UsageError(f"{text}: --input belongs to one record; name it, as in {text}:0")
-    return _all(archive.folder, [item for item in records if item.kind == INFERENCE], replayed, jobs, as_json)
+    with opened:
+        if number is not None:
+            record = record_at(archive, number)
+            if record.kind != INFERENCE:
+                raise UsageError(f"{text}: record {number} is of kind {record.kind}; only inferences can be replayed")
+            return _one(replayed(record), as_json)
+        if given:
+            raise UsageError(f"{text}: --input belongs to one record; name it, as in {text}:0")
+        return _all(archive.folder, [item for item in records if item.kind == INFERENCE], replayed, jobs, as_json)
 
 
 def program_of(engine: Path) -> Program:
@@ -80,6 +85,7 @@ def _one(outcome: Replayed, as_json: bool) -> int:
         print_json(outcome.to_json())
         return 1 if outcome.difference else 0
     where = f"{outcome.engine['target']}, {outcome.run['isa']}, threads {outcome.run['threads']}"
+    where += f", {outcome.run['device']}" if "device" in outcome.run else ""
     if outcome.difference:
         raise VerificationFailed(
             "replay", f"record {outcome.index} computes differently ({where}): {outcome.difference}"

@@ -254,8 +254,8 @@ def _lines(archive: Archive, item: Record) -> list[tuple[str, str]]:
     flat, fields = _flat(item), item.fields
     rows: list[tuple[str, str]] = [("record", f"{item.index} of {archive.folder}"), ("kind", item.kind)]
     if item.kind == INFERENCE:
-        engine = fields["engine"]
-        assert isinstance(engine, dict)
+        engine, run = fields["engine"], fields["run"]
+        assert isinstance(engine, dict) and isinstance(run, dict)
         failed = " of ".join(str(flat[key]) for key in ("failure", "guard") if flat[key])
         rows += [
             ("status", str(flat["status"])),
@@ -264,6 +264,7 @@ def _lines(archive: Archive, item: Record) -> list[tuple[str, str]]:
             *(("guard", part) for part in str(flat["guards"]).split("; ") if part),
             ("model", f"{engine['model']} {engine['model_version']}, {engine['arithmetic']}"),
             ("computed on", f"{engine['target']}, {flat['isa']}, {_counted(int(str(flat['threads'])), 'thread')}"),
+            *([("device", str(run["device"]))] if "device" in run else []),
             *_tensor_lines("input", item.inputs),
             *_tensor_lines("output", item.outputs),
             ("subject", f"{item.subject} (digests are salted)" if fields["salted"] else item.subject or "none named"),

@@ -13,7 +13,7 @@ from compiler_kernels.ir.parser import parse_module
 from compiler_kernels.policy import policy_from_json
 from compiler_kernels.policy.logic import resolve, tensors_of
 from compiler_kernels.stage import sha3_512_hex
-from compiler_kernels.targets.registry import resolve_target, runner
+from compiler_kernels.targets.registry import host_runner, resolve_target
 from evidence.coverage.execute import Executed, encode_vectors, execute
 from evidence.coverage.finder import Finder
 from evidence.coverage.grids import policy_bounds
@@ -65,7 +65,7 @@ def make_coverage(
         raise UnsupportedError(
             f"the size of {open_size!r} varies, and coverage needs fixed shapes; build with --input-shape"
         )
-    prefix = runner(resolve_target(statement.target))
+    prefix = host_runner(resolve_target(statement.target))
     if prefix is None:
         raise UnsupportedError(f"engines for {statement.target} cannot run here, so nothing can be recorded")
     finder = Finder(logic, policy_bounds(policy))

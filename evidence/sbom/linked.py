@@ -15,7 +15,8 @@ from typing import Any
 
 from compiler_kernels.errors import RefusedError
 from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain.sources import host_sources
+from compiler_kernels.toolchain.engines import DEVICE_FILES
+from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
 from evidence.sbom.environment import cuvil_licence, cuvil_version
 from evidence.sbom.parts import LINKED, TOOL, Licence, Part, listing_digests
 from evidence.sbom.toolchain import Zig, installed_zig
@@ -25,6 +26,7 @@ from evidence.verifier.records import StageRecord
 MUSL, ZIG_LIBC, COMPILER_RT, OBJECT, LINKER = "musl", "zig-libc", "compiler-rt", "object", "linker"
 GLIBC = "glibc"
 DEVICE_COMPILER = "tool:nvcc"
+MADE_BY_NVCC = ("kernels.cubin", "kernels.ptx")
 SECOND_DEVICE_COMPILER = "tool:triton"
 LIBRARIES = (MUSL, GLIBC, ZIG_LIBC, COMPILER_RT)
 DIGEST_OF_LISTING = "the lines NAME SHA3-512 of its objects in this engine"
@@ -103,7 +105,7 @@ def linked_parts(engine: StageRecord, find: Callable[[str], bytes | None], sourc
     _same_compiler(report, zig)
     known = libraries(zig)
     machine = resolve_target(str(report["target"]["triple"])).machine
-    files = {**host_sources(gpu=True), **sources}
+    files = {**_known_sources(), **sources}
     for made in (item for item in engine.artifacts if item.name.startswith("kernels.")):
         files[made.name] = find(made.sha3_512) or b""
     parts: list[Part] = []
@@ -114,7 +116,13 @@ def linked_parts(engine: StageRecord, find: Callable[[str], bytes | None], sourc
         members.setdefault(entry["origin"], []).append(part)
     for origin in (name for name in LIBRARIES if name in members):
         parts.append(_library(origin, known[origin], members[origin]))
-    return [*parts, *_files(report["files"], files, parts), *device_compiler(report)]
+    listed = {**report["files"], **report.get("cuda", {}).get("files", {})}
+    return [*parts, *_files(listed, files, parts), *device_compiler(report)]
+
+
+def _known_sources() -> dict[str, bytes]:
+    """Every file of the runtime, on the processor's side and on the GPU's."""
+    return {**runtime_sources(), **cuda_sources()}
 
 
 def device_compiler(report: Mapping[str, Any]) -> list[Part]:
@@ -130,9 +138,10 @@ def device_compiler(report: Mapping[str, Any]) -> list[Part]:
             group=TOOL,
             version=compiler["version"],
             supplier="NVIDIA Corporation",
-            description="Compiler of the GPU kernels: kernels.cu to the code that the engine embeds.",
+            description="Compiler of the GPU kernels: kernels.cu to the code that the engine embeds. The system's g++ "
+            "resolves their #include lines.",
             properties={
-                "cuvil:program-sha256": compiler["sha256"],
+                **{f"cuvil:program-sha256:{n}": digest for n, digest in compiler["programs_sha256"].items()},
                 "cuvil:licence": "CUDA Toolkit End User License Agreement; it has no SPDX identifier",
             },
             own=False,
@@ -265,8 +274,9 @@ def _library(origin: str, about: Library, members: list[Part]) -> Part:
 
 
 def _files(listed: Mapping[str, Any], files: Mapping[str, bytes], objects: list[Part]) -> list[Part]:
-    """Source files reachable from the linked objects by ``#include`` and ``.incbin``."""
+    """Source files reachable from the linked objects by ``#include`` and ``.incbin``, and through what nvcc made."""
     found: dict[str, Part] = {}
+    known = _known_sources()
     waiting = [ref.removeprefix("file:") for part in objects for ref in part.needs if ref.startswith("file:")]
     while waiting:
         name = waiting.pop()
@@ -275,8 +285,9 @@ def _files(listed: Mapping[str, Any], files: Mapping[str, bytes], objects: list[
         data = files.get(name)
         if data is None or hashlib.sha3_512(data).hexdigest() != listed[name]["sha3_512"]:
             raise RefusedError(f"{name} differs from what the engine was built from; build the engine again here")
-        text = data.decode("utf-8", "replace") if name.endswith((".c", ".h", ".S")) else ""
+        text = data.decode("utf-8", "replace") if name.endswith((".c", ".cu", ".h", ".S")) else ""
         needs = sorted({other for other in _INCLUDE.findall(text) if other in listed})
+        needs += [other for other in DEVICE_FILES if name in MADE_BY_NVCC and other in listed]
         found[name] = Part(
             ref=f"file:{name}",
             kind="data" if name.endswith(".bin") else "file",
@@ -284,11 +295,9 @@ def _files(listed: Mapping[str, Any], files: Mapping[str, bytes], objects: list[
             group=LINKED,
             version=cuvil_version(),
             supplier="Cuvil contributors",
-            licence=cuvil_licence() if name in host_sources(gpu=True) else None,
+            licence=cuvil_licence() if name in known else None,
             digests=digest_bytes(data),
-            properties={
-                "cuvil:role": "runtime source" if name in host_sources(gpu=True) else "generated from the model"
-            },
+            properties={"cuvil:role": "runtime source" if name in known else "generated from the model"},
             needs=tuple(f"file:{other}" for other in needs),
             provides=_PROVIDES.get(name, ()),
         )

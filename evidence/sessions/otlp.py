@@ -111,6 +111,7 @@ def _facts(item: Record, moment: Moment, context: TraceContext, strict: bool) ->
         "cuvil.record.index": item.index,
         "cuvil.record.leaf": item.leaf,
         "cuvil.status": item.fields["status"],
+        **({"cuvil.run.device": run["device"]} if "device" in run else {}),
         "cuvil.run.isa": run["isa"],
         "cuvil.run.threads": run["threads"],
         "cuvil.time.basis": moment.basis,

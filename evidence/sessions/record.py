@@ -150,7 +150,9 @@ def _truths(value: Json, where: str) -> None:
 
 
 def _run(value: Json, where: str) -> None:
-    item = expect_object(value, where, ("isa", "threads"))
+    item = expect_object(value, where, ("isa", "threads"), ("device",))
+    if "device" in item:
+        expect_text(item["device"], f"{where}.device")
     expect_text(item["isa"], f"{where}.isa")
     count(item["threads"], f"{where}.threads")
 

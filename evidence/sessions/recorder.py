@@ -90,7 +90,7 @@ class SessionRecorder:
                 "kept": self._keep,
                 "outputs": self._tensors(engine.outputs, outputs) if outputs else [],
                 "quantities": self._quantities(answer) if answer else None,
-                "run": {"isa": engine.isa, "threads": 1},
+                "run": {**({"device": engine.device} if engine.device else {}), "isa": engine.isa, "threads": 1},
                 "salted": self._subject is not None,
                 "status": answer.status if answer else "refused" if failure else "computed",
                 "subject": self._subject.token if self._subject else None,

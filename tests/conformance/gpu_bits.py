@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def of_draws(draws: Sequence[tuple[str, Draw]]) -> list[Model]:
     return [(name, draw.model(), draw.inputs) for name, draw in draws]
 
 
-def graphs(seeds: range) -> list[Model]:
+def graphs(seeds: Iterable[int]) -> list[Model]:
     """Random networks by seed."""
     return [(f"graph-{s}", *draw_graph(np.random.default_rng([77, s]))) for s in seeds]
 

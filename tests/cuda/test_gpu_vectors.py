@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import emulation
 import pytest
 
+from benchmarks.gpu_vectors import Group, check_group, groups
 from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90
 from compiler_kernels.targets.cuda.plan import emit_cuda, outputs_of, plan
+from compiler_kernels.toolchain import nvcc
 from compiler_kernels.toolchain.emulator import Emulator
 from evidence.reference.vectors import load_vectors
 from evidence.vector_engines import compare, compile_all
@@ -57,3 +60,29 @@ def test_every_vector(emit):
     vectors = load_vectors(VECTORS)
     ran, refused = _check(vectors, emit)
     assert ran > 0.9 * len(vectors) and refused < 0.1 * len(vectors)
+
+
+def test_every_vector_is_in_one_group_of_its_operator_set():
+    vectors = load_vectors(VECTORS)
+    found = list(groups(vectors))
+    assert sorted(v.name for g in found for v in g.vectors) == sorted(v.name for v in vectors)
+    assert len({g.name for g in found}) == len(found)
+    for group in found:
+        parts = [v.onnx_model_parts() for v in group.vectors]
+        assert len({(p.domain, p.opset) for p in parts}) == 1 and sum(len(p.graph_inputs) for p in parts) <= 64
+
+
+@pytest.mark.skipif(nvcc.find_nvcc() is None, reason=f"needs nvcc {nvcc.VERSION}")
+def test_vectors_go_through_one_engine_and_a_wrong_bit_is_found(tmp_path):
+    chosen = [v for v in load_vectors(VECTORS) if v.onnx_model_parts().opset == 17]
+    products = [v for v in chosen if v.op_type in ("Conv", "Gemm")]
+    some = [
+        *products[:2],
+        *[v for v in products if v.arithmetic][:1],
+        next(v for v in chosen if v.op_type == "Softmax"),
+    ]
+    other = replace(some[1].expected, words="3f800001" + some[1].expected.words[8:])
+    group = Group("some", (some[0], replace(some[1], expected=other), *some[2:]))
+    found = check_group(group, "cuda-sm_90", tmp_path, emulate=True)
+    assert found["run"] == len(some) == 4 and not found["refused"]
+    assert list(found["wrong"]) == [some[1].name]

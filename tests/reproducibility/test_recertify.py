@@ -15,12 +15,14 @@ from rebuild_case import Delivered
 
 from compiler_kernels.errors import RefusedError, UsageError
 from cuvil_assets import nonconformities as records
+from cuvil_assets import recertify
 from cuvil_assets.automation import RECERTIFY_SCHEDULE, recertify_job
 from cuvil_assets.cli import main
 from cuvil_assets.home import Home
 from cuvil_assets.store import ContentStore
 from evidence.log import Log
 from evidence.nonconformity import Nonconformity, close_record, open_record
+from evidence.reproducibility.plan import Variation, make_plan
 from evidence.signing_keys import load_signing_keys
 from evidence.verifier.digests import digest_file
 from evidence.verifier.subjects import subject_of
@@ -191,3 +193,19 @@ def test_the_schedule_tick_recertifies(home: Home, monkeypatch: pytest.MonkeyPat
         done = recertify_job.execute_in_process(instance=instance, tags=dict(request.tags))
         assert done.success
     assert json.loads((home.root / "recertification" / "latest.json").read_bytes())["passed"] == 1
+
+
+def test_measured_errors_are_compared_with_numpy_s_own_vector_instructions(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums in binary64 depend on them in the last digits: other ones made a good engine a nonconformity."""
+    worlds: list[Variation] = []
+
+    def one(_: Home, partition: str, root: object, world: Variation) -> recertify.Recertified:
+        worlds.append(world)
+        return recertify.Recertified(partition, "due", "")
+
+    monkeypatch.setattr(recertify, "_one", one)
+    recertify.recertify(home, ["a", "b", "c", "d"], fresh_cache=False)
+    assert [world.vectors for world in worlds] == [True] * 4
+    assert not all(world.vectors for world in make_plan(4))

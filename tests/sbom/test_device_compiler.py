@@ -7,8 +7,8 @@ from evidence.sbom.parts import TOOL
 
 
 def test_nvcc_is_named_with_version_and_digest_and_only_for_gpu_engines():
-    compiler = {"name": "nvcc", "version": "13.0.88", "sha256": "ab" * 32}
+    compiler = {"name": "nvcc", "version": "13.0.88", "programs_sha256": {"ptxas": "ab" * 32}}
     (part,) = device_compiler({"cuda": {"compiler": compiler}})
     assert (part.name, part.version, part.group, part.own) == ("nvcc", "13.0.88", TOOL, False)
-    assert part.properties["cuvil:program-sha256"] == "ab" * 32 and part.supplier == "NVIDIA Corporation"
+    assert part.properties["cuvil:program-sha256:ptxas"] == "ab" * 32 and part.supplier == "NVIDIA Corporation"
     assert device_compiler({}) == []

@@ -64,11 +64,13 @@ def test_a_convolution_is_chains_of_fma_and_the_additions_of_the_tree_and_of_the
     name = next(n for n in kernels if re.search(r"_k2_conv", n))
     high, wide = map(int, re.search(rf"def {name}\(.*?tl.zeros\(\((\d+), (\d+)\)", text, re.DOTALL).groups())
     each = high * wide // kernels[name]["threads"]
-    # per result: a chain of 16, one addition for each level and one for the bias
-    assert kernels[name]["ptx_instructions"] == {"fma.rn.f32": 16 * each, "add.rn.f32": 3 * each}
-    links = re.findall(r"fma\.rn\.f32\s+(%\w+), %\w+, %\w+, (%\w+);", _function(made.text, name))
+    # per result: a chain of 72 products and 8 of zeros, one addition for each level and one for the bias
+    assert kernels[name]["ptx_instructions"] == {"fma.rn.f32": 80 * each, "add.rn.f32": 3 * each}
+    found = re.findall(r"fma\.rn\.f32\s+(%\w+), %\w+, %\w+, (%\w+|0f00000000);", _function(made.text, name))
+    assert [c for _, c in found].count("0f00000000") == each  # every chain begins from +0
+    links = [(d, f"{c} {n}" if c.startswith("0f") else c) for n, (d, c) in enumerate(found)]
     assert max(Counter(c for _, c in links).values()) == max(Counter(d for d, _ in links).values()) == 1
-    assert _chains(links) == [16] * each
+    assert _chains(links) == [80] * each
 
 
 def test_a_bias_does_not_begin_the_chain_of_a_single_leaf():

@@ -104,6 +104,16 @@ template <class P> struct cuvil_winograd {
         }
     }
 
+    /* The taps of rounds into the second-level cache, of this block's part of the sum all at once. */
+    CUVIL_FN void fetch_taps(int round, int end, int block, const float *w)
+    {
+        constexpr int LINES = 9 * 128 / 32; /* of 128 bytes, of a unit */
+        const int from = round * P::LW * P::PER, to = end * P::LW * P::PER < P::UNITS ? end * P::LW * P::PER : P::UNITS;
+        for (int b = 0; b < OCBS && block + b < P::BLOCKS; b++)
+            for (int e = threadIdx.x; e < (to - from) * LINES; e += THREADS)
+                cuvil_fetch(w + ((long)(block + b) * P::UNITS + from) * 9 * 128 + e * 32);
+    }
+
     /* Their transforms (3.8, U) into the slices of the warps. */
     CUVIL_FN void store_taps(const float (&g)[EACH][9], int part, float *u)
     {
@@ -252,6 +262,7 @@ template <class P> struct cuvil_winograd {
         float taps[EACH][9];
         if (P::TAPS) {
             load_taps(taps, begin, end, first, w);
+            fetch_taps(begin + 1, end, first, w);
             store_taps(taps, part, u);
             load_taps(taps, begin + 1, end, first, w);
         } else
@@ -273,18 +284,23 @@ template <class P> struct cuvil_winograd {
                 transform_line(round, group, v, x);
             if (!P::TAPS) cuvil_copy_wait<P::BUFFERS - 1>();
             __syncthreads();
-            if (P::TAPS && P::BUFFERS > 1 && round + 1 < end) {
-                store_taps(taps, part, u + (round + 1 - begin) % P::BUFFERS * U_FLOATS);
-                load_taps(taps, round + 2, end, first, w);
-            }
             if (EARLY && there && round + 1 < end) there = load_plane(early, threadIdx.x, round + 1, group, part, x);
             const int leaf = round * P::LW + way;
             float4 a[P::TP][P::TQ];
-            if (leaf < LEAVES) {
-                const int lo = cuvil_lane_quad<P::LO>(), lp = cuvil_lane_pixel<P::LO>();
-                const float *from = PLANE ? v + warp * AREA + lp * VP
-                                          : v + (way * 3 + local % 3) * AREA + ((local ? 1 : 0) + 2 * lp) * VP;
-                leaf_sum(a, leaf, from, slices + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);
+            /* With two buffers half of the warps of every scheduler transform taps while the others sum. */
+            constexpr bool BOTH = P::TAPS && P::BUFFERS > 1;
+            CUVIL_ROLLED for (int turn = 0; turn < (BOTH ? 2 : 1); turn++) {
+                if (BOTH && (turn ^ warp / 4) & 1) {
+                    if (round + 1 < end) {
+                        store_taps(taps, part, u + (round + 1 - begin) % P::BUFFERS * U_FLOATS);
+                        load_taps(taps, round + 2, end, first, w);
+                    }
+                } else if (leaf < LEAVES) {
+                    const int lo = cuvil_lane_quad<P::LO>(), lp = cuvil_lane_pixel<P::LO>();
+                    const float *from = PLANE ? v + warp * AREA + lp * VP
+                                              : v + (way * 3 + local % 3) * AREA + ((local ? 1 : 0) + 2 * lp) * VP;
+                    leaf_sum(a, leaf, from, slices + (warp * OCBS + (lo >> 2)) * SLICE + (lo & 3) * 4);
+                }
             }
             __syncwarp();
             if (!P::TAPS) {

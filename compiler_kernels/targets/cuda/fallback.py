@@ -47,14 +47,17 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
     if scratch or threads < gpu.multiprocessors * 32:
         block = min(block, 32)  # few and heavy items: spread them over the multiprocessors
     blocks = -(-threads // block)
+    text, joinable = _wrapper(function, kernel, name, blocks, block, scratch)
     return CudaKernel(
         name,
-        device_text(kernel.text) + _wrapper(function, kernel, name, blocks * block, scratch),
+        text,
         (blocks, 1, 1),
         block,
         workspace_bytes=blocks * block * scratch,
         independent=True,
+        dependent=True,
         sizes=kernel.sizes,
+        block_text="" if scratch or kernel.sizes else joinable,
     )
 
 
@@ -97,18 +100,28 @@ def _by_items(function: Graph, name: str, symbols: Symbols | None) -> Kernel:
     return plain if plain.items > kernel.items else kernel
 
 
-def _wrapper(function: Graph, kernel: Kernel, name: str, threads: int, scratch: int) -> str:
+def _wrapper(function: Graph, kernel: Kernel, name: str, blocks: int, block: int, scratch: int) -> tuple[str, str]:
+    """The kernel's text, and that of its block alone."""
     parameters = [f"const {c_type(v.type)} *p{n}" for n, v in enumerate(function.inputs)]
     parameters.append(f"{c_type(function.ops[-1].out)} *y")
     parameters += ["unsigned char *workspace"] if scratch else []
     parameters += ["const int64_t *sizes"] if kernel.sizes else []
+    names = [p.rpartition("*")[2] for p in parameters]
     arguments = [f"p{n}" for n in range(len(function.inputs))] + ["y"]
     arguments += ["sizes"] if kernel.sizes else []
     arguments += [f"(float *)(workspace + (long)self * {scratch})"] if scratch else []
-    return (
-        f'extern "C" __global__ void {name}({", ".join(parameters)})\n{{\n'
-        "    const int self = blockIdx.x * blockDim.x + threadIdx.x;\n"
-        f"    for (long i = self; i < {kernel.items}; i += {threads})\n"
+    body = (
+        f"{device_text(kernel.text)}"
+        f"CUVIL_FN void {name}_block(const int block, {', '.join(parameters)})\n{{\n"
+        f"    const int self = block * {block} + (int)threadIdx.x;\n"
+        "    cuvil_grid_wait();\n"
+        f"    for (long i = self; i < {kernel.items}; i += {blocks * block})\n"
         f"        {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1);\n"
         "}\n"
     )
+    whole = (
+        f'{body}extern "C" __global__ void {name}({", ".join(parameters)})\n{{\n'
+        f"    {name}_block((int)blockIdx.x, {', '.join(names)});\n"
+        "}\n"
+    )
+    return whole, body

@@ -15,6 +15,7 @@ from compiler_kernels.targets.cuda.families import emit_family_kernel
 from compiler_kernels.targets.cuda.families.text import constant_operands
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
+from compiler_kernels.targets.cuda.open_batch import at_most
 
 Space = Literal["input", "output", "weights", "arena"]
 Emitter = Callable[[Graph, Gpu, str, Symbols], CudaKernel]
@@ -44,7 +45,9 @@ class Launch:
 
 
 def emit_cuda(function: Graph, gpu: Gpu, name: str, symbols: Symbols) -> CudaKernel:
-    """The kernel of the first family that takes ``function``, else of its scalar text."""
+    """The kernel of the first family that takes ``function``, else of its scalar text; with an open number of rows, of
+    as many as there may be."""
+    function = at_most(function) or function
     return emit_family_kernel(function, gpu, name) or emit_fallback(function, gpu, name, symbols)
 
 

@@ -50,7 +50,7 @@ def with_taps(module: Module, store: WeightStore, frozen: Graph, source: WeightS
     """
     main, taps = module.main, dict[str, Weight]()  # by the name of the transformed constant
     functions = {f.name: f for f in module.graphs[1:] if prefers_taps(f, gpu)}
-    places = {name: int(root_of(f).operands[1].removeprefix("p")) for name, f in functions.items()}
+    places = {name: _place(f) for name, f in functions.items()}
     for op in main.ops:
         if op.name.startswith("call.") and op.kind in functions:
             name = [o for o in op.operands if o][places[op.kind]]
@@ -64,8 +64,13 @@ def with_taps(module: Module, store: WeightStore, frozen: Graph, source: WeightS
     ops = tuple(_reads_taps(op, places, taps) if op.kind in functions else op for op in main.ops)
     used = {o for op in ops for o in op.operands}
     weights = [w for weight in main.weights for w in (weight, taps.get(weight.id)) if w and w.id in used]
-    graphs = (_with_taps(f, places[f.name]) if f.name in functions else f for f in module.graphs[1:])
+    graphs = (reading_taps(f) if f.name in functions else f for f in module.graphs[1:])
     return replace(module, graphs=(replace(main, ops=ops, weights=tuple(weights)), *graphs))
+
+
+def _place(function: Graph) -> int:
+    """Which parameter the weights are."""
+    return [v.id for v in function.inputs].index(root_of(function).operands[1])
 
 
 def _taps(weight: Weight | None, root: Op, frozen: Graph, store: WeightStore, source: WeightStore) -> Weight | None:
@@ -88,8 +93,9 @@ def _reads_taps(call: Op, places: Mapping[str, int], taps: Mapping[str, Weight])
     return replace(call, operands=operands)
 
 
-def _with_taps(function: Graph, place: int) -> Graph:
-    """``function`` with taps as its parameter number ``place``."""
+def reading_taps(function: Graph) -> Graph:
+    """``function``, a Winograd convolution, with taps in place of the transformed weights."""
+    place = _place(function)
     value = function.inputs[place]
     dims = value.type.dims
     units, blocks = -(-dims[1] // UNIT), -(-dims[0] // BLOCK)

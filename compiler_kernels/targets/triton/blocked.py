@@ -16,7 +16,7 @@ from compiler_kernels.targets.cuda.families.text import ONE, computes_floats, in
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.triton.form import Form
 from compiler_kernels.targets.triton.products import load, mask
-from compiler_kernels.targets.triton.sums import DOT, step_of, tile_of, tree
+from compiler_kernels.targets.triton.sums import DOT, stages_of, step_of, tile_of, tree
 from compiler_kernels.targets.triton.text import Lines, chain, grid_address, linear
 from compiler_kernels.targets.vector.access import (
     Access,
@@ -164,35 +164,37 @@ def convolution(function: Graph, gpu: Gpu) -> Form | None:
     there = [f"(o < {blocks * BLOCK})[None, :]"] if blocks * BLOCK % wide else []
     if whole:
         leaves = -(-depth // taps)
-        some = [f"k < {depth}"] if depth % taps else []
+        some = [f"i < {depth} - first"] if depth % taps else []
     else:
         parts = -(-count // order.positions_per_leaf)
         leaves = order.blocks * parts
         some = []
-    inside = [f"i < {taps}"] if taps % step and taps < depth else []
+    inside = [f"i < {taps}"] if taps % step and taps <= depth else []
 
     def leaf(inner: Lines, which: str) -> None:
-        first, size, kept = f"{which} * {taps}", min(taps, depth), [*some, *inside]
-        if not whole:
+        size, kept = min(taps, depth), [*some, *inside]
+        if whole:
+            inner.add(f"first = {which} * {taps}")
+            outer, taken = _whole_leaf_offset(x, planar, unit, kernel, dilation, which, order.blocks_per_leaf)
+        else:
             inner.add(f"part = {which} % {parts}")
-            first = f"{which} // {parts} * {unit * count} + part * {taps}"
+            inner.add(f"first = {which} // {parts} * {unit * count} + part * {taps}")
+            outer, taken = "0", _tap_offset(x, planar, unit, kernel, dilation, "(first + i)")
             if count % order.positions_per_leaf or taps % step:
                 kept = [f"i < tl.minimum({taps}, {unit * count} - part * {taps})"]
-        elif depth < taps and depth % step:
-            kept = [f"k < {depth}"]
-        with inner.block(f"for j in range(0, {-(-size // step)}):"):
-            inner.add(f"i = j * {step} + tl.arange(0, {step})", f"k = {first} + i")
+        with inner.block(f"for j in tl.static_range(0, {-(-size // step)}):"):
+            inner.add(f"i = j * {step} + tl.arange(0, {step})")
             if kept:
                 inner.add(f"some = {' & '.join(f'({m})' for m in kept)}")
-            inner.add(f"taken = {_tap_offset(x, planar, unit, kernel, dilation)}")
+            inner.add(f"taken = {taken}")
             of_left = [*here, *(["some[None, :]"] if kept else [])]
             of_right = [*there, *(["some[:, None]"] if kept else [])]
-            inner.add(load("a", "left[:, None] + taken[None, :]", of_left))
-            inner.add(load("b", f"right[None, :] + (k * {BLOCK})[:, None]", of_right))
+            inner.add(load("a", f"left[:, None] + ({outer}) + taken[None, :]", of_left))
+            inner.add(load("b", f"right[None, :] + first * {BLOCK} + (i * {BLOCK})[:, None]", of_right))
             inner.add(f"acc = {DOT}")
 
     result.finish(lines, tree(lines, leaves, high, wide, leaf), exists, column_tiles * wide)
-    return Form(lines, row_tiles * column_tiles, 4)
+    return Form(lines, row_tiles * column_tiles, 4, stages_of(min(taps, depth), high, wide))
 
 
 def _window(function: Graph) -> tuple[Three, Three, Three, Three]:
@@ -207,22 +209,38 @@ def _window(function: Graph) -> tuple[Three, Three, Three, Three]:
     )
 
 
-def _tap_offset(x: Access, planar: bool, unit: int, kernel: Three, dilation: Three) -> str:
-    """Floats from the first tap of an output to tap ``k`` of its sum: (channel block, position, channel in block)."""
+def _tap_offset(
+    x: Access, planar: bool, unit: int, kernel: Three, dilation: Three, tap: str, one_block: bool = False
+) -> str:
+    """Floats from the first tap of an output to tap ``tap`` of its sum: (channel block, position, channel in block)."""
     count = prod(kernel)
-    position = f"(k // {unit} % {count})" if count > 1 else ""
-    block = f"(k // {unit * count})"
-    terms: list[tuple[str, int]] = []
+    position = f"({tap} // {unit} % {count})" if count > 1 else ""
+    block = f"({tap} // {unit * count})"
+    terms: list[tuple[str, int]] = [] if one_block else [(block, x.block if planar else 1)]
     if unit > 1:
-        terms += [(f"({block} // 2)", x.block), (f"({block} % 2)", unit), (f"(k % {unit})", 1)]
-    else:
-        terms += [(block, x.block if planar else 1)]
+        terms = [] if one_block else [(f"({block} // 2)", x.block), (f"({block} % 2)", unit)]
+        terms.append((f"({tap} % {unit})", 1))
     below = count
     for size, gap, step in zip(kernel, dilation, x.spatial, strict=True):
         below //= size
         if size > 1:
             terms.append((f"({position} // {below} % {size})", gap * step))
     return linear(terms)
+
+
+def _whole_leaf_offset(
+    x: Access, planar: bool, unit: int, kernel: Three, dilation: Three, leaf: str, blocks: int
+) -> tuple[str, str]:
+    """The offset of a leaf of whole blocks, and that of its tap ``i`` from there, which is the same in every leaf."""
+    inner = _tap_offset(x, planar, unit, kernel, dilation, "i", blocks == 1)
+    if leaf == "0":
+        return "0", inner
+    if unit == 1:
+        return linear([(leaf, blocks * (x.block if planar else 1))]), inner
+    if blocks > 1:
+        assert blocks % 2 == 0, blocks
+        return linear([(leaf, blocks // 2 * x.block)]), inner
+    return linear([(f"({leaf} // 2)", x.block), (f"({leaf} % 2)", unit)]), inner
 
 
 def depthwise(function: Graph, gpu: Gpu) -> Form | None:

@@ -13,7 +13,7 @@ from compiler_kernels.passes.products import PRODUCTS
 from compiler_kernels.targets.cuda.families.text import ONE, computes_floats
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.triton.form import Form
-from compiler_kernels.targets.triton.sums import DOT, step_of, tile_of, tree
+from compiler_kernels.targets.triton.sums import DOT, stages_of, step_of, tile_of, tree
 from compiler_kernels.targets.triton.text import Lines, chain, grid_address, linear, number
 from compiler_kernels.targets.vector.epilogue import PlainChain
 from compiler_kernels.targets.vector.product import product_statement
@@ -46,20 +46,24 @@ def product(function: Graph, gpu: Gpu) -> Form | None:
         problem.right.offset,
     )
     lines.add(f"left = {problem.left.source} + {left}", f"right = {problem.right.source} + {right}")
+    down, across = problem.left.steps[-1], problem.right.steps[-2]
     here = [f"(r < {rows})[:, None]"] if rows % high else []
     there = [f"(c < {panels * BLOCK})[None, :]"] if panels * BLOCK % wide else []
-    ragged = [f"k < {depth}"] if depth % taps else []
-    ragged += [f"j * {step} + tl.arange(0, {step}) < {taps}"] if taps % step else []
+    ragged = [f"i < {depth} - first"] if depth % taps else []
+    ragged += [f"i < {taps}"] if taps % step else []
 
     def leaf(inner: Lines, which: str) -> None:
-        with inner.block(f"for j in range(0, {-(-taps // step)}):"):
-            inner.add(f"k = {which} * {taps} + j * {step} + tl.arange(0, {step})")
+        inner.add(f"first = {which} * {taps}")
+        with inner.block(f"for j in tl.static_range(0, {-(-taps // step)}):"):
+            inner.add(f"i = j * {step} + tl.arange(0, {step})")
             if ragged:
                 inner.add(f"some = {' & '.join(f'({m})' for m in ragged)}")
             of_left = [*here, *(["some[None, :]"] if ragged else [])]
             of_right = [*there, *(["some[:, None]"] if ragged else [])]
-            inner.add(load("a", f"left[:, None] + (k * {problem.left.steps[-1]})[None, :]", of_left))
-            inner.add(load("b", f"right[None, :] + (k * {problem.right.steps[-2]})[:, None]", of_right))
+            inner.add(load("a", f"left[:, None] + {_scaled('first', down)} + ({_scaled('i', down)})[None, :]", of_left))
+            inner.add(
+                load("b", f"right[None, :] + {_scaled('first', across)} + ({_scaled('i', across)})[:, None]", of_right)
+            )
             inner.add(f"acc = {DOT}")
 
     total = tree(lines, leaves, high, wide, leaf)
@@ -68,7 +72,11 @@ def product(function: Graph, gpu: Gpu) -> Form | None:
     y = problem.y
     place = grid_address("y", linear([*_lead(y, lead), ("r", y.steps[-2])], y.offset), linear([("c", y.steps[-1])]))
     lines.add(f"tl.store({place}, {result}{mask(exists)})")
-    return Form(lines, batch * row_tiles * column_tiles, 4)
+    return Form(lines, batch * row_tiles * column_tiles, 4, stages_of(taps, high, wide))
+
+
+def _scaled(name: str, step: int) -> str:
+    return name if step == 1 else f"{name} * {step}"
 
 
 def mask(conditions: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ from compiler_kernels.targets.triton.text import Lines
 
 SMALL_STEP: Final = 16
 LARGE_STEP: Final = 32
+PIPELINE_BYTES: Final = 40 * 1024
+"""Of shared memory for loads under way; the rest is for what Triton exchanges between threads otherwise."""
 DOT: Final = 'tl.dot(a, b, acc, input_precision="ieee", max_num_imprecise_acc=1)'
 """The last argument means nothing to an fma, but without it Triton turns ``dot(a, b, 0) + bias`` into ``dot(a, b,
 bias)``: the bias would begin the chain instead of ending the sum (pass triton-combine)."""
@@ -24,6 +26,13 @@ bias)``: the bias would begin the chain instead of ending the sum (pass triton-c
 def step_of(taps: int) -> int:
     """Products of one ``tl.dot``: at least 16, which Triton wants."""
     return LARGE_STEP if taps % LARGE_STEP == 0 else SMALL_STEP
+
+
+def stages_of(taps: int, rows: int, columns: int) -> int:
+    """Stages of the loads of a leaf: as many as shared memory holds, one less in memory than in flight."""
+    step = step_of(taps)
+    leaf = -(-taps // step) * step * (rows + columns) * 4
+    return 3 if 2 * leaf <= PIPELINE_BYTES else 2
 
 
 def tree(lines: Lines, leaves: int, rows: int, columns: int, leaf: Callable[[Lines, str], None]) -> str:

@@ -93,8 +93,9 @@ class Ending:
         address = access.at("n", "(oc / 16)", list("dhw"))
         return f"{address} + oc % 16" if lanes else address
 
-    def ready_function(self, blocks: int, threads: int, release: bool = True) -> list[str]:
-        """``ready(y, block)``: waits for earlier kernels, then zeroes the halo of the result.
+    def ready_function(self, blocks: int, threads: int, release: bool = True, first: int = 0) -> list[str]:
+        """``ready(y, block)``: waits for earlier kernels, then zeroes the block's share of the result's halo, which
+        all ``blocks`` have; ``block`` counts from block ``first`` of the launch on.
 
         ``release``: the next kernel may start once all blocks came here. Earlier would let a row of kernels wait on
         the multiprocessors for each other.
@@ -106,14 +107,13 @@ class Ending:
             halo = three(layout.halo, 0) if self.out.layout else (0, 0, 0)
             if any(halo):
                 size = ", ".join(map(str, three(self.out.dims[2:], 1)))
-                planes = self.out.dims[0] * layout.blocks
+                planes, own = self.out.dims[0] * layout.blocks, f"(block + {first})" if first else "block"
                 if self.rows:
-                    first, last = self.rows
-                    numbers = f"{first}, {last}, {size.split(', ', 1)[1]}, {halo[1]}, {halo[2]}"
-                    code.add(f"cuvil_halo_rows<{numbers}>(y, block * {threads} + threadIdx.x, {blocks * threads});")
+                    numbers = f"{self.rows[0]}, {self.rows[1]}, {size.split(', ', 1)[1]}, {halo[1]}, {halo[2]}"
+                    code.add(f"cuvil_halo_rows<{numbers}>(y, {own} * {threads} + threadIdx.x, {blocks * threads});")
                     return code.lines
                 code.add(
-                    f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, block * {threads} + threadIdx.x, "
+                    f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, {own} * {threads} + threadIdx.x, "
                     f"{blocks * threads});"
                 )
             else:

@@ -196,7 +196,7 @@ class Direct:
         grids = [t.grid(s) for t, s in pairs]
         lines = [*comments(self.shown), *self.ending.chain_function(self.name)]
         for n, (window, tile) in enumerate(zip(self.windows, chosen, strict=True)):
-            lines += self._struct(f"{self.name}_w{n}", window, tile, sum(grids), threads)
+            lines += self._struct(f"{self.name}_w{n}", window, tile, sum(grids), threads, sum(grids[:n]))
         body, start = [], 0
         for n, grid in enumerate(grids):
             place = f"block - {start}" if start else "block"
@@ -211,7 +211,7 @@ class Direct:
             tickets=start // chosen[0].split if split else 0,
         )  # fmt: skip
 
-    def _struct(self, name: str, window: Window, tile: Tile, grid: int, threads: int) -> list[str]:
+    def _struct(self, name: str, window: Window, tile: Tile, grid: int, threads: int, first: int) -> list[str]:
         shape = self.shape(window)
         spatial = self.x.spatial
         rows, columns = tile.tiles(shape)
@@ -246,7 +246,7 @@ class Direct:
         for axis, letter in enumerate("dhw"):
             lines.append(f"    {by_phase(f'first_{letter}', [f[axis] for f in window.firsts])}")
         lines += indented(self.ending.finish_function(self.name))
-        lines += indented(self.ending.ready_function(grid, threads))
+        lines += indented(self.ending.ready_function(grid, threads, first=first))
         lines += ["};"]
         memory = f"sizeof(float) * cuvil_conv<{name}>::BUFFER * cuvil_conv<{name}>::BUFFERS"
         lines.append(

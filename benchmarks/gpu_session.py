@@ -1,0 +1,377 @@
+"""One run of the evidence on a GPU: what is asked for, the phases, and the report, which several commands may complete.
+
+The report is saved after every part. A later command with ``--resume`` reads it, does what is missing, and is refused
+where the compiler's text, the chip, the driver or what is asked for is another: a report never joins two of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks import gpu_checks, gpu_engines, gpu_machine, gpu_torch, gpu_vectors
+from benchmarks.gpu_engines import CPU, Built
+from benchmarks.gpu_subjects import Subject
+from benchmarks.gpu_verdict import EVERY_BATCH, LARGE, RATIOS, summary, verdict
+from benchmarks.gpu_work import Jobs, apart, attempt, bits_of, rows_of, times_of
+from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.stage import sha3_512_hex
+
+FORMAT: Final = "cuvil-gpu-evidence/2"
+PHASES: Final = ("build", "compare", "time", "vectors", "bisect", "traffic", "folders")
+ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+GPU_90, GPU_80 = "cuda-sm_90", "cuda-sm_80"
+
+
+class Session:
+    """One command: its options, the subjects, and the report so far. ``UsageError`` where it may not be resumed."""
+
+    def __init__(self, options: argparse.Namespace, words: Sequence[str] = ()) -> None:
+        self.options = options
+        self.folder = Path(options.folder).resolve()
+        self.began = time.monotonic()
+        self.workers = options.workers or max(1, (os.cpu_count() or 2) - 1)
+        self.whole: set[str] = set()
+        self.subjects = subjects_of(options)
+        asked = asked_of(options, self.subjects)
+        machine, sources = gpu_machine.machine(), gpu_machine.sources()
+        self.report: dict[str, Any] = {
+            "format": FORMAT, "emulated": bool(options.emulate), "machine": machine, "sources": sources, "asked": asked,
+            "commands": [], "builds": {}, "failures": {}, "nets": {},
+        }  # fmt: skip
+        if options.resume:
+            self.report = resumed(Path(options.out), self.report)
+        self.command: dict[str, Any] = {
+            "date": machine["date"],
+            "words": [word.rpartition("/")[2] for word in words],
+            "seconds": {},
+        }
+        self.report["commands"].append(self.command)
+
+    def say(self, text: str) -> None:
+        """One line on the terminal."""
+        print(f"{time.monotonic() - self.began:7.1f} s  {text}", file=sys.stderr, flush=True)
+
+    def run(self, phases: Sequence[str]) -> dict[str, Any]:
+        """The phases in order; a part that fails is reported and the others go on."""
+        self.save()
+        for phase in PHASES:
+            if phase in phases and not self.late():
+                began = time.monotonic()
+                getattr(self, phase)()
+                self.command["seconds"][phase] = round(time.monotonic() - began, 1)
+                self.save()
+        return self.report
+
+    def late(self) -> bool:
+        """Whether the command has had its time: nothing new begins then."""
+        return 0 < self.options.limit < time.monotonic() - self.began
+
+    def save(self) -> None:
+        """The report so far, so that a run that is stopped leaves what it found."""
+        self.report["verdict"] = verdict(self.report)
+        place = Path(self.options.out)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self.report, indent=1, default=_plain) + "\n", "utf-8")
+        temporary.replace(place)
+
+    def built(self, subject: Subject, target: str) -> Built | None:
+        """The engine of ``subject``, where it was built and lies there unchanged."""
+        label = f"{subject.label} {target}"
+        facts = self.report["builds"].get(label)
+        emulate = self.options.emulate and target != CPU
+        path = gpu_engines.built_file(subject, target, self.folder, emulate)
+        if facts is None or not path.is_file():
+            return None
+        if label not in self.whole:
+            if sha3_512_hex(path.read_bytes()) != facts["engine_sha3_512"]:
+                return None
+            self.whole.add(label)  # hashed once in a command
+        words = gpu_engines.emulation_words(subject, target, self.folder) if emulate else ()
+        return Built(subject, target, str(path), facts, words)
+
+    def row(self, subject: Subject) -> dict[str, Any]:
+        """The subject's part of the report."""
+        found: dict[str, Any] = self.report["nets"].setdefault(subject.key, {})
+        return found
+
+    def others(self, subject: Subject) -> list[Subject]:
+        """The subject at the larger batches that are asked for."""
+        sizes = self.report["asked"]["batches"][subject.key]
+        return [Subject(subject.name, subject.file, b, subject.prefer) for b in sizes]
+
+    def build(self) -> None:
+        """What needs processors only, side by side: engines from one freeze of each subject, torch.compile's cache."""
+        wanted: list[tuple[Subject, list[str]]] = []
+        for subject in self.subjects:
+            targets = [CPU, GPU_90, *([GPU_80] if GPU_80[5:] in self.report["asked"]["also"][subject.key] else [])]
+            wanted += [(subject, targets), *((one, [GPU_90]) for one in self.others(subject))]
+        wanted = [(s, [t for t in targets if self.built(s, t) is None]) for s, targets in wanted]
+        few = [int(b) for b in self.options.batches.split(",") if b]
+        wanted.sort(key=lambda pair: (pair[0].batch > 1, pair[0].batch not in few, pair[0].name != "densenet121"))
+        with self.jobs() as jobs:
+            warmed = self.report.setdefault("torch_compile_seconds", {})
+            if self.options.torch and self.options.compile:
+                labels = [f"{n} batch 1" for n in RATIOS if n in {s.key for s in self.subjects}]
+                for label in [*labels, *self.report["asked"]["large"]]:
+                    if "ok" not in warmed.get(label, {}):
+                        name, _, batch = label.partition(" batch ")
+                        jobs.add(("warm", label), apart, gpu_torch.warm_compile, name, int(batch))
+            for subject, targets in wanted:
+                if targets and subject.key not in self.report.get("refused", {}):
+                    jobs.add(
+                        ("generate", (subject, targets)),
+                        attempt, gpu_engines.generate, subject, targets, self.folder,
+                    )  # fmt: skip
+            for (kind, about), got in jobs.finished():
+                if kind == "warm":
+                    warmed[about] = got
+                elif kind == "generate":
+                    subject, targets = about
+                    if "ok" not in got:
+                        self.failed(subject, targets, got)
+                    for target in targets if "ok" in got else ():
+                        emulate = self.options.emulate and target != CPU
+                        jobs.add(
+                            ("compile", (subject, target, got["ok"])),
+                            attempt, gpu_engines.compile_generated, subject, target, self.folder, emulate, first=True,
+                        )  # fmt: skip
+                else:
+                    subject, target, frozen = about
+                    if "ok" in got:
+                        label = f"{subject.label} {target}"
+                        self.report["builds"][label] = {**frozen, **got["ok"].facts}
+                        self.report["failures"].pop(label, None)
+                        self.whole.add(label)
+                    else:
+                        self.failed(subject, [target], got)
+        self.say(f"{len(self.report['builds'])} engines, {len(self.report['failures'])} failures")
+
+    def failed(self, subject: Subject, targets: Sequence[str], got: dict[str, Any]) -> None:
+        """Keep the sentence; a file that is known to be refused is no failure, and has no engines then."""
+        if subject.name in self.options.refused and got.get("kind") == UnsupportedError.__name__:
+            self.report.setdefault("refused", {})[subject.key] = got["error"]
+            labels = [e for e in self.report["asked"]["engines"] if e.startswith(f"{subject.key} batch ")]
+            for label in labels:
+                self.report["asked"]["engines"].remove(label)
+            return
+        for target in targets:
+            self.report["failures"][f"{subject.label} {target}"] = got["error"]
+            self.say(f"{subject.label} for {target}: {got['error']}")
+
+    @contextmanager
+    def pool(self) -> Iterator[ProcessPoolExecutor]:
+        """Workers of one thread each: libraries that start one per processor in every worker hinder each other."""
+        before = {name: os.environ.get(name) for name in ONE_THREAD}
+        os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+        try:
+            context = get_context("spawn")
+            with ProcessPoolExecutor(self.workers, mp_context=context, initializer=gpu_checks.without_zig) as pool:
+                yield pool
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    @contextmanager
+    def jobs(self) -> Iterator[Jobs]:
+        """A queue of work in such a pool; the report is saved and a line said now and then."""
+        said = [time.monotonic()]
+
+        def now_and_then(done: int, left: int) -> bool:
+            if time.monotonic() - said[0] > 20:
+                said[0] = time.monotonic()
+                self.say(f"{done} done, {left} to do")
+                self.save()
+            return self.late()
+
+        with self.pool() as pool:
+            yield Jobs(pool, self.workers + 2, now_and_then)
+
+    def compare(self) -> None:
+        """Bits against the CPU engine, of the older chip's code, and of rows, side by side."""
+        with self.jobs() as jobs:
+            for subject in self.subjects:
+                row, gpu = self.row(subject), self.built(subject, GPU_90)
+                cpu, older = self.built(subject, CPU), self.built(subject, GPU_80)
+                if gpu is None or cpu is None:
+                    continue
+                if "bits" not in row:
+                    jobs.add(("bits", subject), apart, bits_of, gpu, cpu, self.options.inputs, first=True)
+                if older is not None and "sm_80" not in row:
+                    jobs.add(("sm_80", subject), apart, bits_of, older, cpu, 2, first=True)
+                for one in self.others(subject):
+                    made = self.built(one, GPU_90)
+                    if made is not None and str(one.batch) not in row.get("rows", {}):
+                        jobs.add(("rows", one), apart, rows_of, made, gpu)
+            for (part, subject), got in jobs.finished():
+                label = f"compare {subject.label} {part}"
+                if "ok" not in got:
+                    self.report["failures"][label] = got["error"]
+                    self.say(f"{label}: {got['error']}")
+                    continue
+                self.report["failures"].pop(label, None)
+                row = self.report["nets"][subject.key]
+                if part == "rows":
+                    rows = {**row.get("rows", {}), str(subject.batch): got["ok"]}
+                    row["rows"] = {k: rows[k] for k in sorted(rows, key=int)}
+                else:
+                    row[part] = got["ok"]
+        for subject in (s for s in self.subjects if s.key not in self.report.get("refused", {})):
+            self.say(
+                f"{subject.key}: {summary(self.row(subject))}, rows of {len(self.row(subject).get('rows', {}))} batches"
+            )
+
+    def time(self) -> None:
+        """Times and memory, one model after the other, with nothing else running."""
+        if self.options.emulate:
+            return
+        for subject in self.subjects:
+            gpu = self.built(subject, GPU_90)
+            if gpu is None or "cuvil" in self.row(subject) or self.late():
+                continue
+            self.timed(subject, gpu, self.row(subject))
+        for label in self.report["asked"]["large"]:
+            name, _, batch = label.partition(" batch ")
+            subject = Subject(name, batch=int(batch))
+            gpu = self.built(subject, GPU_90)
+            row = self.report.setdefault("large_batches", {}).setdefault(label, {})
+            if gpu is not None and "cuvil" not in row and not self.late():
+                self.timed(subject, gpu, row)
+
+    def timed(self, subject: Subject, gpu: Built, row: dict[str, Any]) -> None:
+        got = apart(times_of, gpu, self.options)
+        if "ok" in got:
+            row |= got["ok"]
+        else:
+            self.report["failures"][f"time {subject.label}"] = got["error"]
+        self.say(f"{subject.label}: {got.get('error') or summary(row)}")
+        self.save()
+
+    def vectors(self) -> None:
+        """The vectors of CA-1."""
+        if self.report.get("vectors", {}).get("run") and "error" not in self.report["vectors"]:
+            return
+        with self.pool() as pool:
+            place = self.folder / "vectors"
+            found = attempt(
+                gpu_vectors.check, self.options.vectors, GPU_90, place, self.options.emulate, pool, self.options.every
+            )
+        self.keep("vectors", found)
+
+    def bisect(self) -> None:
+        """Layer by layer, on the smallest file or the last network."""
+        self.part("bisect", gpu_checks.bisection, self.small())
+
+    def traffic(self) -> None:
+        """Memory traffic of one network by ncu."""
+        if self.options.ncu and not self.options.emulate:
+            self.part("traffic", gpu_checks.traffic, self.options.ncu, self.folder)
+
+    def folders(self) -> None:
+        """The cubin from two folders, and beside those of another machine."""
+        self.part("cubin_from_two_folders", gpu_checks.two_folders, self.small(), self.folder)
+        if self.options.cubins_of:
+            other = json.loads(Path(self.options.cubins_of).read_bytes())
+            self.keep("cubins_of_two_machines", attempt(gpu_checks.other_machine, self.report, other))
+
+    def small(self) -> Subject:
+        return next((s for s in self.subjects if s.name == self.options.small), self.subjects[-1])
+
+    def part(self, name: str, work: Callable[..., Any], *arguments: Any) -> None:
+        """One part of the report, if it is not there."""
+        if "error" in self.report.get(name, {"error": ""}) and not self.late():
+            self.keep(name, attempt(work, *arguments))
+
+    def keep(self, name: str, got: dict[str, Any]) -> None:
+        self.report[name] = got.get("ok") or {"error": got["error"]}
+        self.say(f"{name}: {got.get('error', 'done')}")
+        self.save()
+
+
+def subjects_of(options: argparse.Namespace) -> list[Subject]:
+    """Networks, then files."""
+    nets = [Subject(n.partition(":")[0], prefer=n.partition(":")[2]) for n in options.nets.split(",") if n]
+    return nets + [Subject(Path(f).stem, f) for f in options.files]
+
+
+def asked_of(options: argparse.Namespace, subjects: Sequence[Subject]) -> dict[str, Any]:
+    """What the run is to make and to compare: the verdict counts what of it is missing."""
+    few = [int(b) for b in options.batches.split(",") if b]
+    every = options.all_batches.split(",")
+    is_open = [s.key for s in subjects if not s.prefer and s.batch_is_open()]
+    batches = {s.key: [] if s.key not in is_open else [*EVERY_BATCH] if s.name in every else few for s in subjects}
+    also = {s.key: ["sm_80"] if options.sm80 and not s.prefer else [] for s in subjects}
+    engines = []
+    for s in subjects:
+        engines += [f"{s.label} {CPU}", f"{s.label} {GPU_90}", *(f"{s.label} {GPU_80}" for _ in also[s.key])]
+        engines += [f"{Subject(s.name, s.file, b, s.prefer).label} {GPU_90}" for b in batches[s.key]]
+    parts = {
+        "vectors": bool(options.every), "bisect": options.bisect,
+        "traffic": bool(options.ncu) and not options.emulate,
+        "cubin_from_two_folders": True, "cubins_of_two_machines": bool(options.cubins_of),
+    }  # fmt: skip
+    return {
+        "nets": [s.key for s in subjects if not s.file],
+        "files": {s.name: sha3_512_hex(s.onnx()) for s in subjects if s.file},
+        "engines": engines,
+        "batches": batches,
+        "open": is_open,
+        "also": also,
+        "inputs": options.inputs,
+        "times": not options.emulate,
+        "large": [label for label in LARGE if int(label.split()[-1]) in batches.get(label.split()[0], [])],
+        "parts": [name for name, wanted in parts.items() if wanted],
+    }
+
+
+def resumed(place: Path, fresh: dict[str, Any]) -> dict[str, Any]:
+    """The report at ``place``. ``UsageError`` unless it is of this compiler, this machine and asks for the same."""
+    try:
+        found: dict[str, Any] = json.loads(place.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{place} cannot be resumed ({error}): run without --resume") from None
+    refused = found.get("refused", {})
+    asked = dict(fresh["asked"])
+    asked["engines"] = [e for e in asked["engines"] if e.partition(" batch ")[0] not in refused]
+    pairs = [(k, found.get(k), fresh[k]) for k in ("format", "emulated", "sources")]
+    pairs += [(k, found.get("machine", {}).get(k), fresh["machine"][k]) for k in gpu_machine.SAME]
+    pairs += [(k, found.get("asked", {}).get(k), asked[k]) for k in asked]
+    for name, theirs, ours in pairs:
+        if theirs != ours:
+            raise UsageError(
+                f"{place} is of another state ({name} differs), and one report never joins two: run without --resume"
+            )
+    return found
+
+
+def cubins(options: argparse.Namespace) -> dict[str, Any]:
+    """What nvcc makes of the subjects' kernels here, for a comparison with another machine (``--cubins-of``)."""
+    found: dict[str, Any] = {}
+    for subject in subjects_of(options):
+        targets = [GPU_90] if subject.prefer or not options.sm80 else [GPU_90, GPU_80]
+        got = attempt(gpu_checks.cubins, subject, targets)
+        for target in targets:
+            found[f"{subject.label} {target}"] = got["ok"][target] if "ok" in got else {"error": got["error"]}
+        print(f"{subject.label}: {got.get('error', 'done')}", file=sys.stderr, flush=True)
+    return {"format": FORMAT, "machine": gpu_machine.machine(), "sources": gpu_machine.sources(), "cubins": found}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(type(value).__name__)

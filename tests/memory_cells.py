@@ -68,7 +68,7 @@ def sees_what_it_should(main: Graph, offsets: Mapping[str, int], functions: Mapp
     def whole(place: Stretch) -> bool:
         return place.buffer not in base or np.array_equal(own[place.buffer][lies(place)], arena[shifted(place)])
 
-    def band(op: Op, token: int, function: Graph) -> bool:
+    def band(op: Op, function: Graph) -> bool:
         x, room = home[op.operands[0]], rooms[op.into]
         given, made = band_cells(function, function.inputs[0].type, False), band_cells(function, op.out, True)
         if x.buffer in base:
@@ -76,6 +76,10 @@ def sees_what_it_should(main: Graph, offsets: Mapping[str, int], functions: Mapp
                 return False
             places = (np.flatnonzero(given) + shifted(x).start, np.flatnonzero(made) + shifted(room).start)
             if np.intersect1d(*places).size:
+                return False
+        if op.has("workspace"):
+            work = shifted(rooms[op.str_("workspace")])
+            if made[max(0, work.start - shifted(room).start) : max(0, work.stop - shifted(room).start)].any():
                 return False
         # One token for all bands, so that the value is whole when the last is written.
         mark = sum(map(ord, op.into)) + len(main.ops)
@@ -85,13 +89,13 @@ def sees_what_it_should(main: Graph, offsets: Mapping[str, int], functions: Mapp
         return not op.has("after") or whole(room)
 
     def call(op: Op, token: int) -> bool:
-        if functions and functions[op.kind].ops[0].has("rows"):
-            return band(op, token, functions[op.kind])
         room = rooms[op.into]
         if op.has("workspace"):
             write(rooms[op.str_("workspace")], -token)
-            if room.buffer in base and meet(rooms[op.str_("workspace")], room):
-                return False
+        if functions and functions[op.kind].ops[0].has("rows"):
+            return band(op, functions[op.kind])
+        if op.has("workspace") and room.buffer in base and meet(rooms[op.str_("workspace")], room):
+            return False
         for place in (home[o] for o in op.operands if o in home):
             if not whole(place):
                 return False

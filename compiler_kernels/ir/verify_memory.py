@@ -214,11 +214,12 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
                 yield f"%{op.operands[0]} is freed twice"
             arena.free(op.operands[0])
             continue
-        if op.has("workspace"):
-            arena.end(arena.rooms[op.str_("workspace")], f"overwritten by the workspace of %{op.result}")
-            if arena.overlap(arena.rooms[op.str_("workspace")], arena.rooms[op.into]):
-                yield f"%{op.result} shares bytes with its workspace"
         band = functions.get(op.kind) if op.name.startswith("call.") else None
+        if op.has("workspace"):
+            workspace, room = arena.rooms[op.str_("workspace")], arena.rooms[op.into]
+            arena.end(workspace, f"overwritten by the workspace of %{op.result}")
+            if arena.overlap(workspace, room if band is None else bands.written(band, room)):
+                yield f"%{op.result} shares bytes with its workspace"
         for number, operand in enumerate((*op.operands, *_conditions(op))):
             if why := arena.missing(operand, band if number == 0 else None):
                 yield f"{op.name} reads %{operand} after it was {why}"

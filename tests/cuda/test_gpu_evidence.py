@@ -23,6 +23,7 @@ from evidence.verifier.dsse import read_envelope
 from evidence.verifier.trust import load_trust_root
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
 
 
 @pytest.fixture(scope="module")
@@ -248,3 +249,26 @@ def test_a_piece_of_work_that_crashes_is_reported():
         jobs.add("one", os._exit, 3)
         jobs.add("two", os.getpid)
         assert all("a worker died" in got["error"] for _, got in jobs.finished())
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside this checkout")
+@pytest.mark.parametrize(
+    ("name", "batch", "shapes"),
+    [
+        ("cxr_pneumonia_cnn", 7, [(7, 1, 28, 28)]),
+        ("ppocr_cls_mobilenetv3", 2, [(2, 3, 48, 192)]),
+        ("breast_cancer_rf_onnxml", 3, [(3, 30)]),
+        ("brainmaze_seizure_cnn_bilstm", 2, [(2, 100, 64)]),
+        ("silero_vad_if_lstm", 5, [(5, 576), (2, 5, 128), ()]),
+    ],
+)
+def test_files_get_shapes_at_a_batch(name, batch, shapes):
+    subject = Subject(name, str(SHARED / f"{name}.onnx"), batch)
+    assert subject.batch_is_open()
+    assert [v.type.dims for v in subject.freeze().module.main.inputs] == shapes
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside this checkout")
+@pytest.mark.parametrize("name", ["brainchop_meshnet5_gwm", "synthetic_loop_if"])
+def test_files_that_fix_their_batch_have_no_larger_one(name):
+    assert not Subject(name, str(SHARED / f"{name}.onnx")).batch_is_open()

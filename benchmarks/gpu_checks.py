@@ -19,14 +19,12 @@ from benchmarks.gpu_engines import Runner, differing, inputs_for, row_of
 from benchmarks.gpu_subjects import Subject
 from compiler_kernels.compile import Frozen, generate_frozen
 from compiler_kernels.errors import UsageError
-from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.targets.cuda.gpu import BY_NAME
 from compiler_kernels.targets.cuda.ptx_gate import gate
 from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import engines, nvcc
 from compiler_kernels.toolchain.gcc import GccDriver
-from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
 
 
 def without_zig() -> None:
@@ -131,11 +129,10 @@ def cubin(frozen: Frozen, target: str, folder: Path | None = None) -> dict[str, 
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.tempdir = str(folder)
-        units = {**runtime_sources(), **cuda_sources(), "kernels.cu": text}
-        report = nvcc.compile_cuda(units, BY_NAME[chosen.gpu])[1]
+        report = nvcc.compile_cuda(gpu_engines.unit_of(text), BY_NAME[chosen.gpu])[1]
     finally:
         tempfile.tempdir = before
-    return {"images": report["images"], "kernels_sha3_512": sha3_512_hex(text)}
+    return {"images": report["images"], **gpu_engines.facts_of_kernels(text)}
 
 
 def cubins(subject: Subject, targets: Sequence[str]) -> dict[str, Any]:
@@ -152,18 +149,22 @@ def two_folders(subject: Subject, folder: Path) -> dict[str, Any]:
 
 
 def other_machine(report: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What nvcc made of the same compiler's text on this machine and on another: ``other`` is the report of
-    ``--phase cubins`` there. ``UsageError`` where it is of another state of the compiler."""
-    if other["sources"]["compiler_kernels"] != report["sources"]["compiler_kernels"]:
-        raise UsageError("the cubins of the other machine are of another state of compiler_kernels: make them again")
-    compared, differ = [], []
+    """What nvcc made of the same text on this machine and on another, whose ``--phase cubins`` wrote ``other``.
+    ``UsageError`` where no engine of the two has the same text."""
+    compared, differ, changed = [], [], []
     for label, theirs in other["cubins"].items():
         ours = report["builds"].get(label)
-        if ours is not None and "images" in theirs:
-            compared.append(label)
-            if ours["images"] != theirs["images"]:
-                differ.append(label)
-    return {"machine": other["machine"], "compared": compared, "differ": differ}
+        if ours is None or "images" not in theirs:
+            continue
+        if ours["nvcc_reads_sha3_512"] != theirs["nvcc_reads_sha3_512"]:
+            changed.append(label)
+            continue
+        compared.append(label)
+        if ours["images"] != theirs["images"]:
+            differ.append(label)
+    if not compared:
+        raise UsageError("no engine of the other machine was made from the same text: make its cubins again")
+    return {"machine": other["machine"], "compared": compared, "differ": differ, "of_other_text": changed}
 
 
 def traffic(name: str, folder: Path) -> dict[str, Any]:

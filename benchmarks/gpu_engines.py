@@ -29,6 +29,7 @@ from compiler_kernels.toolchain.driver import Driver
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.engines import CUDA_FILE, build_engine
 from compiler_kernels.toolchain.gcc import GccDriver
+from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
 from compiler_kernels.toolchain.zig import ZigDriver
 
 Array = NDArray[Any]
@@ -116,10 +117,17 @@ def build_files(files: Mapping[str, bytes], subject: Subject, target: str, folde
     return Built(subject, target, str(path), facts, words)
 
 
+def unit_of(text: bytes) -> dict[str, bytes]:
+    """What nvcc reads for kernels.cu of this ``text``: it and the headers."""
+    found = {**runtime_sources(), **cuda_sources(), CUDA_FILE: text}
+    return {name: data for name, data in sorted(found.items()) if name == CUDA_FILE or name.endswith(".h")}
+
+
 def facts_of_kernels(text: bytes) -> dict[str, Any]:
-    """Digest and number of the kernels of kernels.cu, and of those that no family took."""
+    """Digest of what nvcc reads (kernels.cu and headers); number of kernels, and of those that no family took."""
+    unit = unit_of(text)
     return {
-        "kernels_sha3_512": sha3_512_hex(text),
+        "nvcc_reads_sha3_512": sha3_512_hex(b"".join(f"{n} {sha3_512_hex(d)}\n".encode() for n, d in unit.items())),
         "kernels": text.count(b'extern "C" __global__'),
         "scalar_kernels": len(set(re.findall(rb"(\w+_item)\(", text))),
     }

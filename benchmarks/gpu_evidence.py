@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add("--inputs", type=int, default=5, help="inputs of the comparison of bits")
     add("--runs", type=int, default=1000, help="timed inferences (of torch at most 200)")
     add("--vectors", type=Path, default=VECTORS, help="the vectors of CA-1")
-    add("--every", type=int, default=1, help="take every N-th vector")
+    add("--every", type=int, default=1, help="take every N-th vector; 0: none")
     add("--small", default="brainchop_meshnet5_gwm", help="what is bisected and compiled in two folders")
     add("--ncu", default="", help="the net whose memory traffic ncu measures")
     add("--cubins-of", default="", help="the report of --phase cubins on another machine")

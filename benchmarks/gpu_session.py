@@ -264,7 +264,7 @@ class Session:
 
     def vectors(self) -> None:
         """The vectors of CA-1."""
-        if self.report.get("vectors", {}).get("run") and "error" not in self.report["vectors"]:
+        if "vectors" not in self.report["asked"]["parts"] or "error" not in self.report.get("vectors", {"error": ""}):
             return
         with self.pool() as pool:
             place = self.folder / "vectors"
@@ -275,7 +275,8 @@ class Session:
 
     def bisect(self) -> None:
         """Layer by layer, on the smallest file or the last network."""
-        self.part("bisect", gpu_checks.bisection, self.small())
+        if "bisect" in self.report["asked"]["parts"]:
+            self.part("bisect", gpu_checks.bisection, self.small())
 
     def traffic(self) -> None:
         """Memory traffic of one network by ncu."""

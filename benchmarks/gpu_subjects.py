@@ -32,7 +32,7 @@ KNOWN: Final = {
     "ppocr_cls_mobilenetv3": Known({"x": (1, 3, 48, 192)}),
     "ppocr_v4_rec_svtr": Known({"x": (1, 3, 48, 160)}),
     "silero_vad_if_lstm": Known(
-        {"input": (1, 576), "state": (2, 1, 128)}, {"state": 1, "stateN": 1}, {"sr": (8000, 16000)}
+        {"input": (1, 576), "state": (2, 1, 128)}, {"state": 1, "stateN": 1}, {"sr": (16000,)}, True
     ),
     "synthetic_loop_if": Known({"x": (1, 1, 8, 8)}, values={"n": (0, 3, 8)}, ranged=True),
 }  # fmt: skip

@@ -138,7 +138,7 @@ def _typed(op: Op, types: Mapping[str, TensorType]) -> Iterator[str]:
     found = [types.get(o) if o else None for o in op.operands]
     operands = [t.logical if t else None for t in found]
     result = op.type.logical
-    attrs = {k: v for k, v in op.attrs if k not in ("in_place", "runtime_weights", "when")}
+    attrs = {k: v for k, v in op.attrs if k not in ("in_place", "rows", "runtime_weights", "when")}
     try:
         if op.kind in STEPS:
             steps(STEPS[op.kind], operands, attrs, result)

@@ -7,7 +7,8 @@ statement has overwritten is found at both levels. Buffers may share bytes as lo
 a part of a concatenation, say, that is not written yet.
 
 Where the plan covers them (targets/cuda/arena.py), an input lies in the allocation that has its number as ``input``,
-and a call writes into its ``workspace`` while it reads.
+and a call writes into its ``workspace`` while it reads. The call of a band of rows (ir/bands.py) reads and writes only
+those; what it reads may have lost other rows.
 """
 
 from __future__ import annotations
@@ -16,34 +17,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from compiler_kernels.ir import bands
 from compiler_kernels.ir.graph import ANONYMOUS, Graph, Module, Op
+from compiler_kernels.ir.stretches import Stretch, stretches
 
 
 def _is_main(module: Module, graph: Graph) -> bool:
     return graph is module.main
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """``size`` bytes from byte ``start`` of the allocation ``buffer``."""
-
-    buffer: str
-    start: int
-    size: int
-
-
-def stretches(graph: Graph) -> dict[str, Stretch]:
-    """Every allocation, and every part of one, by name; a part of something undefined is left out."""
-    found: dict[str, Stretch] = {}
-    for op in graph.ops:
-        if op.type is None or ANONYMOUS in op.type.shape:
-            continue
-        if op.name == "tensor.alloc":
-            found[op.result] = Stretch(op.result, 0, op.type.nbytes)
-        elif op.name == "tensor.part" and op.operands[0] in found:
-            whole = found[op.operands[0]]
-            found[op.result] = Stretch(whole.buffer, whole.start + op.int_("first"), op.type.nbytes)
-    return found
 
 
 def _view(op: Op, home: Mapping[str, Stretch]) -> Stretch | None:
@@ -127,6 +107,9 @@ class _Arena:
     freed: set[str] = field(default_factory=set)
     # Readable values by allocation: what a write has to look at.
     readable: dict[str, list[str]] = field(default_factory=dict)
+    # Values of which some calls read bands of rows, and what has been overwritten of them.
+    banded: frozenset[str] = frozenset()
+    lost: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
     # Where an allocation begins and ends in the arena, once the plan says so.
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -152,10 +135,13 @@ class _Arena:
             kept = []
             for value in self.readable[buffer]:
                 place = self.home[value]
-                if place.start < end and begin < place.start + place.size:
-                    self.ended[value] = why
-                else:
+                if not (place.start < end and begin < place.start + place.size):
                     kept.append(value)
+                elif value in self.banded:
+                    self.lost.setdefault(value, []).append((begin, end, why))
+                    kept.append(value)
+                else:
+                    self.ended[value] = why
             if kept:
                 self.readable[buffer] = kept
             else:
@@ -173,6 +159,15 @@ class _Arena:
             if (first < end and begin < last) or buffer == room.buffer:
                 found.append(buffer)
         return found
+
+    def missing(self, value: str, function: Graph | None) -> str:
+        """Why ``value``, or what a band's ``function`` needs of its first operand, can not be read; else nothing."""
+        if value in self.ended or value not in self.lost:
+            return self.ended.get(value, "")
+        place = self.home[value]
+        needed = [place] if function is None else bands.read(function, place)
+        lost = self.lost[value]
+        return next((why for s in needed for b, e, why in lost if b < s.start + s.size and s.start < e), "")
 
     def overlap(self, a: Stretch, b: Stretch) -> bool:
         """Whether two stretches share bytes without being the same one."""
@@ -203,7 +198,9 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
     those of graph outputs; at L2, where the plan is settled, nothing is freed."""
     if not _is_main(module, graph):
         return
-    arena = _Arena(stretches(graph))
+    functions = {g.name: g for g in module.graphs[1:] if bands.rows_of(g) is not None}
+    banded = frozenset(op.operands[0] for op in graph.ops if op.name.startswith("call.") and op.kind in functions)
+    arena = _Arena(stretches(graph), banded=banded)
     for op in graph.ops:
         if op.name == "tensor.alloc":
             arena.allocate(op)
@@ -217,13 +214,15 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
                 yield f"%{op.operands[0]} is freed twice"
             arena.free(op.operands[0])
             continue
+        band = functions.get(op.kind) if op.name.startswith("call.") else None
         if op.has("workspace"):
-            arena.end(arena.rooms[op.str_("workspace")], f"overwritten by the workspace of %{op.result}")
-            if arena.overlap(arena.rooms[op.str_("workspace")], arena.rooms[op.into]):
+            workspace, room = arena.rooms[op.str_("workspace")], arena.rooms[op.into]
+            arena.end(workspace, f"overwritten by the workspace of %{op.result}")
+            if arena.overlap(workspace, room if band is None else bands.written(band, room)):
                 yield f"%{op.result} shares bytes with its workspace"
-        for operand in (*op.operands, *_conditions(op)):
-            if operand in arena.ended:
-                yield f"{op.name} reads %{operand} after it was {arena.ended[operand]}"
+        for number, operand in enumerate((*op.operands, *_conditions(op))):
+            if why := arena.missing(operand, band if number == 0 else None):
+                yield f"{op.name} reads %{operand} after it was {why}"
         if op.name.startswith("view."):
             place = _view(op, arena.home)
             if place is not None:
@@ -232,19 +231,50 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
             room = arena.rooms[op.into]
             if room.buffer in arena.freed:
                 yield f"%{op.result} is written into %{op.into} after it was freed"
-            for operand in op.operands:
-                if operand in arena.home and arena.overlap(arena.home[operand], room):
+            for number, operand in enumerate(op.operands):
+                if operand not in arena.home:
+                    continue
+                place = arena.home[operand]
+                used = [place] if band is None or number else bands.read(band, place)
+                target = room if band is None else bands.written(band, room)
+                if any(arena.overlap(part, target) for part in used):
                     yield f"{op.name} writes %{op.result} over a stretch of its operand %{operand}"
-            arena.write(op)
+            if band is None:
+                arena.write(op)
+            else:
+                yield from _band(op, band, arena, functions, graph)
     for out in graph.outputs:
-        if out in arena.ended:
-            yield f"the returned %{out} was {arena.ended[out]}"
+        if why := arena.missing(out, None):
+            yield f"the returned %{out} was {why}"
     kept = {arena.home[out].buffer for out in graph.outputs if out in arena.home}
     if module.level == "l2":
         yield from (f"%{b} is freed, but this level has a settled memory plan" for b in sorted(arena.freed))
         return
     yield from (f"%{b} is never freed" for b in arena.allocs if b not in arena.freed and b not in kept)
     yield from (f"the returned buffer %{b} is freed" for b in sorted(kept) if b in arena.freed)
+
+
+def _band(op: Op, band: Graph, arena: _Arena, functions: Mapping[str, Graph], graph: Graph) -> Iterator[str]:
+    """A band's rows are written; the last one's value is whole if the others, its ``after``, still are there."""
+    room = bands.written(band, arena.rooms[op.into])
+    arena.end(room, f"overwritten by %{op.result}")
+    if not op.has("after"):
+        arena.put(op.result, room)
+        return
+    others = op.attr("after")
+    makers = {o.result: o for o in graph.ops if o.name.startswith("call.")}
+    rows = [bands.rows_of(band)]
+    for name in others if isinstance(others, tuple) else ():
+        other = makers.get(str(name))
+        if other is None or other.kind not in functions or other.into != op.into or other.operands != op.operands:
+            yield f"%{op.result} comes after %{name}, which is no band of it"
+            return
+        if why := arena.missing(str(name), None):
+            yield f"the band %{name} of %{op.result} was {why}"
+        rows.append(bands.rows_of(functions[other.kind]))
+    if not bands.complete([r for r in rows if r is not None], op.out.dims[2]):
+        yield f"the bands of %{op.result} are not its rows"
+    arena.put(op.result, arena.rooms[op.into])
 
 
 def calls(module: Module, graph: Graph) -> Iterator[str]:

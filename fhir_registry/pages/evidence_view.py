@@ -47,12 +47,14 @@ class Row:
 
 @dataclass(frozen=True)
 class ReleaseView:
-    """One release of a model version. ``steps``: the chain; ``fault``: why it does not hold, else empty."""
+    """One release of a model version. ``equivalence``: the verdict, and ``grade`` how the engine was run for it (a GPU
+    engine perhaps only emulated); ``steps``: the chain; ``fault``: why it does not hold, else empty."""
 
     digest: str
     target: str
     arithmetic: str
     equivalence: str
+    grade: str
     created: str
     engine_sha3_512: str
     steps: tuple[Step, ...]
@@ -100,6 +102,7 @@ def read_release(
         target=build.target if build is not None else "",
         arithmetic=build.arithmetic if build is not None else "",
         equivalence=build.equivalence.verdict if build is not None else "",
+        grade=build.equivalence.grade if build is not None else "",
         created=statement.created,
         engine_sha3_512=build.subject_digests["sha3_512"] if build is not None else "",
         steps=steps,

@@ -23,6 +23,7 @@ from evidence.verifier.dsse import read_envelope
 from evidence.verifier.trust import load_trust_root
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
 
 
 @pytest.fixture(scope="module")
@@ -183,16 +184,17 @@ def test_a_report_is_resumed_only_by_the_same_text_machine_and_question(tmp_path
             _session(place, "--resume")
 
 
-def test_cubins_of_another_state_are_refused():
-    report = {"sources": {"compiler_kernels": "a"}, "builds": {"x": {"images": {"k": 1}}, "y": {"images": {"k": 2}}}}
-    other = {
-        "sources": {"compiler_kernels": "a"},
-        "machine": {},
-        "cubins": {"x": {"images": {"k": 1}}, "y": {"images": {"k": 3}}},
-    }
-    assert gpu_checks.other_machine(report, other) == {"machine": {}, "compared": ["x", "y"], "differ": ["y"]}
-    with pytest.raises(UsageError, match="another state"):
-        gpu_checks.other_machine(report, {**other, "sources": {"compiler_kernels": "b"}})
+def _code(text, image):
+    return {"nvcc_reads_sha3_512": text, "images": {"kernels.cubin": image}}
+
+
+def test_code_of_two_machines_is_compared_where_the_text_is_the_same():
+    report = {"builds": {"x": _code("t", 1), "y": _code("t", 2), "z": _code("t", 3)}}
+    other = {"machine": {}, "cubins": {"x": _code("t", 1), "y": _code("t", 5), "z": _code("u", 3), "w": _code("t", 1)}}
+    found = gpu_checks.other_machine(report, other)
+    assert found == {"machine": {}, "compared": ["x", "y"], "differ": ["y"], "of_other_text": ["z"]}
+    with pytest.raises(UsageError, match="same text"):
+        gpu_checks.other_machine(report, {"machine": {}, "cubins": {"z": _code("u", 3)}})
 
 
 def test_rows_follow_the_axis_of_the_batch():
@@ -247,3 +249,26 @@ def test_a_piece_of_work_that_crashes_is_reported():
         jobs.add("one", os._exit, 3)
         jobs.add("two", os.getpid)
         assert all("a worker died" in got["error"] for _, got in jobs.finished())
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside this checkout")
+@pytest.mark.parametrize(
+    ("name", "batch", "shapes"),
+    [
+        ("cxr_pneumonia_cnn", 7, [(7, 1, 28, 28)]),
+        ("ppocr_cls_mobilenetv3", 2, [(2, 3, 48, 192)]),
+        ("breast_cancer_rf_onnxml", 3, [(3, 30)]),
+        ("brainmaze_seizure_cnn_bilstm", 2, [(2, 100, 64)]),
+        ("silero_vad_if_lstm", 5, [(5, 576), (2, 5, 128), ()]),
+    ],
+)
+def test_files_get_shapes_at_a_batch(name, batch, shapes):
+    subject = Subject(name, str(SHARED / f"{name}.onnx"), batch)
+    assert subject.batch_is_open()
+    assert [v.type.dims for v in subject.freeze().module.main.inputs] == shapes
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside this checkout")
+@pytest.mark.parametrize("name", ["brainchop_meshnet5_gwm", "synthetic_loop_if"])
+def test_files_that_fix_their_batch_have_no_larger_one(name):
+    assert not Subject(name, str(SHARED / f"{name}.onnx")).batch_is_open()

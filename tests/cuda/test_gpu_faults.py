@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model_bytes
 
+from compiler_kernels import engine
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
 from compiler_kernels.targets.registry import gpus_here, resolve_target
 from compiler_kernels.toolchain import nvcc
@@ -211,3 +213,19 @@ def test_a_gpu_that_fails_later_refuses_from_then_on(tiny, tmp_path):
     library = compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so")
     done = _run(emulated, "cuGraphLaunch=719@2", sys.executable, "-c", FAILING, library, folder / "x.npy")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_host_that_never_opens_gets_the_sentence_from_every_call(tiny, tmp_path):
+    """As C calls it, on this machine without a driver: nothing crashes, and *refusal is there to be read."""
+    path = compile_model(tiny_model_bytes(batch=1), target="cuda-sm_90", output=tmp_path / "engine.so")
+    library = ctypes.CDLL(str(path))
+    raw = engine._Instance.in_dll(library, "cuvil_engine_instance")
+    device = raw.device[0]
+    assert device.name() == b"" and not raw.refusal[0]
+    raw.infer()
+    sentence = raw.refusal[0]
+    assert b"no CUDA driver (libcuda.so.1)" in sentence
+    library.cuvil_erase()
+    assert not raw.refusal[0]
+    assert device.time() < 0 and raw.refusal[0] == sentence == device.open() == device.open()
+    assert device.name() == b"" and device.memory_bytes > raw.weights_size

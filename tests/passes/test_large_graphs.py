@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,6 +66,30 @@ def test_plan_is_the_better_of_two_greedy_ones(buffers: list[Lifetime]) -> None:
     arenas = [max((plan[b.id] + b.size for b in buffers), default=0) for plan in plans]
     assert arena == min(arenas) and offsets == plans[arenas.index(arena)]
     assert lower_bound(buffers) == max(_alive(buffers, t) for t in MOMENTS) <= arena
+
+
+@settings(max_examples=20, deadline=None)
+@given(lifetimes)
+def test_a_search_finds_a_valid_plan_that_is_no_worse(small: list[Lifetime]) -> None:
+    """Large buffers, for which both orders may waste more than is accepted."""
+    scale = 1 << 12
+    large = [
+        replace(
+            b,
+            size=b.size * scale,
+            pieces=tuple(replace(p, start=p.start * scale, size=p.size * scale) for p in b.pieces),
+        )
+        for b in small
+    ]
+    offsets, arena = place(large)
+    assert (offsets, arena) == place(large) and lower_bound(large) <= arena <= place(small)[1] * scale
+    for n, one in enumerate(large):
+        for other in large[:n]:
+            for p in one.parts:
+                for q in other.parts:
+                    first, second = offsets[one.id] + p.start, offsets[other.id] + q.start
+                    together = p.size and q.size and p.begin <= q.end and q.begin <= p.end
+                    assert not (together and first < second + q.size and second < first + p.size)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -123,6 +123,7 @@ def test_verify_says_what_does_not_hold_and_what_cannot_be_read(
     address = f"{root}/models/{shown.model}/verify"
     assert "all 27 checks passed" in shown.client.raw("GET", address)[2].decode()
     assert "every check held" in shown.page()
+    assert '<span class="label"><bdi>executed natively</bdi></span>' in shown.page()
     changed = tmp_path / "release"
     shutil.copytree(released.folder, changed)
     (changed / "inference-engine.policy.yaml").write_text("version: 2")

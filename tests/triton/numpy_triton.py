@@ -81,6 +81,7 @@ class Language(types.ModuleType):
     @staticmethod
     def load(pointer: Pointer, mask: Any = None, other: float = 0.0) -> Tensor:
         places, chosen = pointer.chosen(mask)
+        assert np.shape(pointer.places) == places.shape
         found = np.full(places.shape, other, np.float32)
         found[chosen] = pointer.memory[places[chosen]]
         return tensor(found)
@@ -88,6 +89,7 @@ class Language(types.ModuleType):
     @staticmethod
     def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
         places, chosen = pointer.chosen(mask)
+        assert np.shape(pointer.places) == places.shape == np.shape(value) or np.shape(value) == (1, *places.shape[1:])
         pointer.memory[places[chosen]] = np.broadcast_to(np.asarray(value, np.float32), places.shape)[chosen]
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -11,11 +12,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cuda"))
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx_builder import Builder
 from test_cuda_conv import conv_model
-from test_triton_text import POLICY, _elementwise, _generated, _products
+from test_triton_text import POLICY, _elementwise, _generated, _products, _small_products, any_convolution, any_product
 from triton_models import DIRECT, planned
 
+from benchmarks import gpu_triton
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
 from compiler_kernels.targets.cuda.ptx_gate import gate
@@ -84,13 +88,30 @@ def test_a_bias_does_not_begin_the_chain_of_a_single_leaf():
 
 
 @pytest.mark.parametrize("gpu", [SM_80, SM_90])
-@pytest.mark.parametrize("model", [_products, _elementwise])
+@pytest.mark.parametrize("model", [_products, _elementwise, _small_products])
 def test_every_kernel_compiles_and_passes_the_gate(model, gpu):
     _, made = _compiled(model(), gpu)
     report = gate(made.text)
     assert not report.violations
-    assert {"div.rn.f32", "fma.rn.f32"} <= set(report.counts)
+    assert "fma.rn.f32" in report.counts and (model is _small_products or "div.rn.f32" in report.counts)
     assert not re.search(r"\.extern|_\$_str", made.text)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data(), st.sampled_from([any_convolution, any_product]), st.sampled_from([SM_80, SM_90]))
+def test_kernels_of_any_shape_compile_and_pass_the_gate(data, model, gpu):
+    _, made = _compiled(model(data), gpu)
+    assert not gate(made.text).violations
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_the_comparison_on_a_device_runs_in_emulation(tmp_path):
+    """With scalar code in the place of Triton's kernels: the program works, and says that it emulated."""
+    assert gpu_triton.main(["mlp", "--emulate", "--json", str(tmp_path / "found.json")]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["emulated"] and found["left_out"] == [] and len(found["nets"]["mlp"]["launches"]) == 5
 
 
 def test_the_gate_refuses_what_triton_makes_of_a_sum_with_the_default_precision():

@@ -10,6 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cuda"))
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy_triton import special_values
 from onnx_builder import Builder
 from test_cuda_conv import conv_model
@@ -23,6 +25,8 @@ from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.targets.triton.emit import triton_kernels
 from compiler_kernels.toolchain import triton
 from compiler_kernels.toolchain.engines import build_engine
+from evidence import equivalence
+from evidence.sbom import linked
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,7 @@ from compiler_kernels.toolchain.engines import build_engine
         (conv_model(1, 16, 16, (8, 8), (5, 5)), 3),  # leaves are parts of a kernel
         (conv_model(1, 20, 20, (6, 6), (1, 1)), 3),  # the last channel block is not full
         (conv_model(1, 3, 20, (11, 9), (7, 7), first=True, strides=[2, 2]), 2),
+        (conv_model(1, 1, 4, (8, 8), (3, 3), first=True), 2),  # one leaf, shorter than a dot
         (conv_model(1, 16, 32, (30,), (3,)), 3),
         (conv_model(1, 16, 16, (3, 4, 5), (3, 3, 3)), 3),
         (conv_model(1, 32, 32, (6, 6), (3, 3), group=2), 3),
@@ -43,6 +48,30 @@ from compiler_kernels.toolchain.engines import build_engine
 )  # fmt: skip
 def test_convolutions(model, kernels):
     assert len(check_text(model, DIRECT)) == kernels
+
+
+def any_convolution(data) -> bytes:
+    rank = data.draw(st.integers(1, 3))
+    sizes = {1: 40, 2: 9, 3: 5}[rank]
+    size = [data.draw(st.integers(1, sizes)) for _ in range(rank)]
+    kernel = [data.draw(st.integers(1, {1: 9, 2: 5, 3: 3}[rank])) for _ in range(rank)]
+    strides, dilations = ([data.draw(st.integers(1, 2)) for _ in range(rank)] for _ in range(2))
+    depthwise = data.draw(st.booleans())
+    channels = data.draw(st.sampled_from([1, 3, 8, 15, 16, 17, 24, 32, 48, 72]))
+    first = not depthwise and channels < 16 and data.draw(st.booleans())
+    outputs = channels if depthwise else data.draw(st.sampled_from([1, 8, 16, 20, 33]))
+    return conv_model(
+        data.draw(st.integers(1, 2)), channels, outputs, size, kernel, relu=data.draw(st.booleans()), first=first,
+        strides=strides, dilations=dilations, group=channels if depthwise else 1,
+        pads=[k * d // 2 for k, d in zip(kernel, dilations, strict=True)] * 2,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_convolutions_of_any_shape(data):
+    assert check_text(any_convolution(data), DIRECT)
 
 
 def _products() -> bytes:
@@ -62,8 +91,65 @@ def _products() -> bytes:
     return b.model()
 
 
+def _small_products() -> bytes:
+    """Axes of one element, which have no steps."""
+    b = Builder(seed=6)
+    b.output(b.op("MatMul", b.input(1, 1), b.constant(1, 1)))
+    b.output(b.op("Sub", b.op("MatMul", b.input(1, 3), b.constant(3, 1)), b.constant(1)))
+    b.output(b.op("MatMul", b.input(2, 1, 20), b.op("Transpose", b.input(1, 20), perm=[1, 0])))
+    b.output(b.op("Add", b.op("MatMul", b.input(5, 1), b.constant(1, 7)), b.input(5, 1)))
+    b.output(b.op("MatMul", b.input(17), b.constant(17, 3)))
+    b.output(b.op("MatMul", b.input(3, 17), b.constant(17)))
+    return b.model()
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_products_with_axes_of_one_element(special):
+    assert len(check_text(_small_products(), special=special)) == 6
+
+
 def test_products():
     assert len(check_text(_products(), special=True)) == 6
+
+
+def any_product(data) -> bytes:
+    b = Builder(seed=data.draw(st.integers(0, 99)))
+    rows, columns = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
+    depth = data.draw(st.one_of(st.integers(1, 80), st.sampled_from([128, 512, 513, 700, 1100])))
+    lead = data.draw(st.lists(st.integers(1, 3), max_size=2))
+    x = b.input(*lead, rows, depth)
+    if data.draw(st.booleans()):
+        w = b.constant(depth, columns)
+    else:
+        w = b.op("Transpose", b.input(columns, depth), perm=[1, 0])
+    y = b.op("MatMul", x, w)
+    if data.draw(st.booleans()):
+        y = b.op("Sub", y, b.constant(columns) if data.draw(st.booleans()) else b.input(rows, 1))
+    if lead == [] and data.draw(st.booleans()):
+        y = b.op("Gemm", y, b.constant(columns, 5), b.constant(rows, 5), alpha=1.5, beta=0.5)
+    b.output(y)
+    return b.model()
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_products_of_any_shape(data):
+    assert check_text(any_product(data), special=data.draw(st.booleans()))
+
+
+def test_an_equivalence_report_says_that_triton_kernels_were_not_executed():
+    target = resolve_target("cuda-sm_90")
+    grade = equivalence.grade_of(target, ("/usr/bin/env",), ["k1", "k2"])
+    assert "no GPU ran them; 2 Triton kernels were compiled and inspected, not executed" in grade
+    assert "Triton" not in equivalence.grade_of(target, ("/usr/bin/env",))
+
+
+def test_the_bill_of_materials_names_both_compilers():
+    compiler = {"name": "nvcc", "version": "13.0.88", "sha256": "0" * 64, "programs_sha256": {"ptxas": "2" * 64}}
+    report = {"cuda": {"compiler": compiler, "triton": {"name": "triton", "version": "3.6.0", "sha256": "1" * 64}}}
+    assert [p.purl for p in linked.device_compiler(report)][-1] == "pkg:pypi/triton@3.6.0"
+    assert len(linked.device_compiler({"cuda": {"compiler": compiler}})) == 1
 
 
 UNARY = (

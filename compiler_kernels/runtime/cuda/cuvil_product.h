@@ -122,4 +122,24 @@ CUVIL_FN void cuvil_halo(float *y, int thread, int threads)
     }
 }
 
+/* The halo beside rows FIRST to LAST (which is none of them) of one plane of H x W positions; above the first row of all and
+ * below the last, too. */
+template <int FIRST, int LAST, int H, int W, int HH, int HW>
+CUVIL_FN void cuvil_halo_rows(float *y, int thread, int threads)
+{
+    constexpr int ROW = W + 2 * HW, SIDES = 2 * HW * (LAST - FIRST), ABOVE = FIRST == 0 ? HH * ROW : 0;
+    constexpr int BELOW = LAST == H ? HH * ROW : 0, COUNT = SIDES + ABOVE + BELOW;
+    for (int i = thread; i < COUNT * 4; i += threads) {
+        int at = i / 4;
+        if (at < SIDES) {
+            const int row = at / (HW ? 2 * HW : 1), column = at % (HW ? 2 * HW : 1);
+            at = (HH + FIRST + row) * ROW + column + (column < HW ? 0 : W);
+        } else {
+            at -= SIDES;
+            if (at >= ABOVE) at += (HH + H) * ROW - ABOVE;
+        }
+        cuvil_store4(y + at * 16 + i % 4 * 4, cuvil_zero4());
+    }
+}
+
 #endif

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
+from compiler_kernels.ir import bands
 from compiler_kernels.ir.graph import Graph, Module, Op, TensorType, make_attrs
-from compiler_kernels.ir.verify_memory import Stretch, stretches
-from compiler_kernels.passes.memory import Lifetime, Piece, aligned, lower_bound, parts_of, place, rows
+from compiler_kernels.ir.stretches import Stretch, stretches
+from compiler_kernels.passes.memory import ALIGNMENT, Lifetime, Piece, aligned, lower_bound, place, rows
 from compiler_kernels.stage import Json
 
 
@@ -25,8 +27,7 @@ def planned(
     ``moment[n]``: when call number n of ``ops`` runs; calls of one moment run together. ``workspaces``: bytes by
     function. ``apart`` leaves inputs, outputs and workspaces out of the arena.
     """
-    main = replace(module.main, ops=tuple(ops)) if apart else _with_rooms(module.main, ops, workspaces)
-    buffers = _lifetimes(main, moment, apart)
+    main, buffers = _rooms(module, ops, moment, workspaces, apart)
     offsets, arena = place(buffers)
     ops = [op.with_attrs(offset=offsets[op.result]) if op.result in offsets else op for op in main.ops]
     meta = (*((k, v) for k, v in module.meta if k != "arena_bytes"), ("arena_bytes", str(arena)))
@@ -37,6 +38,18 @@ def planned(
         "buffers": [{**row, **_said(main, str(row["id"]))} for row in rows(buffers, offsets) if isinstance(row, dict)],
     }
     return replace(module, graphs=(replace(main, ops=tuple(ops)), *module.graphs[1:]), meta=meta), said
+
+
+def least(module: Module, ops: Sequence[Op], moment: Sequence[int], workspaces: Mapping[str, int]) -> int:
+    """Bytes that no plan of :func:`planned` can do without."""
+    return lower_bound(_rooms(module, ops, moment, workspaces, False)[1])
+
+
+def _rooms(
+    module: Module, ops: Sequence[Op], moment: Sequence[int], workspaces: Mapping[str, int], apart: bool
+) -> tuple[Graph, list[Lifetime]]:
+    main = replace(module.main, ops=tuple(ops)) if apart else _with_rooms(module.main, ops, workspaces)
+    return main, _lifetimes(main, {f.name: f for f in module.graphs[1:]}, moment, apart)
 
 
 def _with_rooms(main: Graph, ops: Sequence[Op], workspaces: Mapping[str, int]) -> Graph:
@@ -76,32 +89,38 @@ def homes(main: Graph) -> dict[str, Stretch]:
     return home
 
 
-def _lifetimes(main: Graph, moment: Sequence[int], apart: bool) -> list[Lifetime]:
-    """Of every allocation and of the parts that fill one, from the first call that touches it to the last."""
-    home, rooms, parts = homes(main), stretches(main), parts_of(main)
-    allocs = [op for op in main.ops if op.name == "tensor.alloc"]
-    touched: dict[str, list[tuple[Stretch, int]]] = {op.result: [] for op in allocs}
+def _lifetimes(main: Graph, functions: Mapping[str, Graph], moment: Sequence[int], apart: bool) -> list[Lifetime]:
+    """Of every allocation from the first call that touches it to the last; where calls touch parts of it, or bands of
+    rows, of each stretch between their borders."""
+    home, rooms = homes(main), stretches(main)
+    allocs = [op for op in main.ops if op.name == "tensor.alloc" and not (apart and op.has("output"))]
+    touched: dict[str, list[tuple[Stretch, int]]] = {op.result: [] for op in main.ops if op.name == "tensor.alloc"}
     calls = [op for op in main.ops if op.name.startswith("call.")]
     for op, when in zip(calls, moment, strict=True):
         used = [home[o] for o in op.operands if o in home] + [rooms[op.into]]
+        band = functions[op.kind]
+        if bands.rows_of(band) is not None:
+            used = [*bands.read(band, home[op.operands[0]]), bands.written(band, rooms[op.into])]
         used += [rooms[op.str_("workspace")]] if op.has("workspace") else []
         for stretch in used:
             touched[stretch.buffer].append((stretch, when))
-    found = []
-    for op in allocs:
-        if apart and op.has("output"):
-            continue
-        # An input is there before the first call, an output is read after the last.
-        times = [when for _, when in touched[op.result]] + [0] * op.has("input")
-        begin, end = min(times, default=0), max(times, default=0)
-        end = max(moment, default=0) if op.has("output") else end
-        pieces = []
-        for part in parts.get(op.result, ()):
-            start, size = rooms[part.result].start, rooms[part.result].size
-            here = [w for s, w in touched[op.result] if s.start < start + size and start < s.start + s.size]
-            pieces.append(Piece(start, aligned(size), min(here), max(here)))
-        found.append(Lifetime(op.result, aligned(op.out.nbytes), begin, end, tuple(pieces)))
-    return found
+    return [_lifetime(op, touched[op.result], max(moment, default=0)) for op in allocs]
+
+
+def _lifetime(op: Op, touched: Sequence[tuple[Stretch, int]], last: int) -> Lifetime:
+    # An input is there before the first call, an output is read after the last.
+    always = [0] * op.has("input") + [last] * op.has("output")
+    times = [when for _, when in touched] + always
+    whole = Lifetime(op.result, aligned(op.out.nbytes), min(times, default=0), max(times, default=0))
+    cuts = sorted({s.start for s, _ in touched} | {aligned(s.start + s.size) for s, _ in touched})
+    if always or len(cuts) < 3 or any(at % ALIGNMENT for at in cuts):
+        return whole
+    pieces = []
+    for start, end in pairwise(cuts):
+        here = [when for s, when in touched if s.start < end and start < s.start + s.size]
+        if here:
+            pieces.append(Piece(start, end - start, min(here), max(here)))
+    return replace(whole, pieces=tuple(pieces))
 
 
 def _said(main: Graph, buffer: str) -> dict[str, Json]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.stretches import Stretch, stretches
 from compiler_kernels.ir.verify import verify
-from compiler_kernels.ir.verify_memory import Stretch, stretches
 from compiler_kernels.stage import Json
-from compiler_kernels.targets.cuda.arena import homes, planned
+from compiler_kernels.targets.cuda.arena import homes
+from compiler_kernels.targets.cuda.bands import THRIFT, Order, Thrift, in_bands
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
 from compiler_kernels.targets.cuda.merge import MOST, can_join, merged
@@ -36,11 +37,9 @@ class Arrangement:
     memory: dict[str, Json]
 
 
-def scheduled(module: Module, kernels: Mapping[str, CudaKernel], apart: bool = False) -> tuple[Module, dict[str, Json]]:
-    """An L2 module with its calls in groups that may share a launch, one after another, and its arena planned for them;
-    ``module`` itself where sizes are known at run time only. ``kernels`` by function; ``apart`` as of ``arranged``."""
-    if any(not t.is_static for t in module.main.types().values()):
-        return module, {}
+def scheduled(module: Module, kernels: Mapping[str, CudaKernel]) -> Order:
+    """The calls of an L2 module of static shapes in groups that may share a launch, one after another. ``kernels`` by
+    function."""
     # Every call is launched, whatever a selection takes (plan.py).
     main = replace(module.main, ops=tuple(_always(op) for op in module.main.ops))
     calls = [n for n, op in enumerate(main.ops) if op.name.startswith("call.")]
@@ -48,8 +47,7 @@ def scheduled(module: Module, kernels: Mapping[str, CudaKernel], apart: bool = F
     groups = _groups([main.ops[n] for n in calls], before, lambda name: can_join(kernels[name]))
     ops = _reordered(main, [main.ops[calls[c]] for group in groups for c in group])
     moment = [n for n, group in enumerate(groups) for _ in group]
-    workspaces = {name: kernel.workspace_bytes for name, kernel in kernels.items()}
-    return planned(replace(module, graphs=(main, *module.graphs[1:])), ops, moment, workspaces, apart)
+    return Order(replace(module, graphs=(main, *module.graphs[1:])), tuple(ops), tuple(moment), kernels)
 
 
 def _always(op: Op) -> Op:
@@ -121,14 +119,24 @@ def _reordered(main: Graph, calls: Sequence[Op]) -> list[Op]:
 
 
 def arranged(
-    module: Module, gpu: Gpu, prefix: str = "cuvil", emit: Emitter = emit_cuda, apart: bool = False
+    module: Module,
+    gpu: Gpu,
+    prefix: str = "cuvil",
+    emit: Emitter = emit_cuda,
+    apart: bool = False,
+    thrift: Thrift = THRIFT,
 ) -> Arrangement:
     """The launches of an L2 ``module``, joined where they may be, and the module with its calls in their order.
 
-    ``apart``: inputs, outputs and workspace have memory of their own, for tests of who touches what.
+    ``apart``: inputs, outputs and workspace have memory of their own, for tests of who touches what. ``thrift``: when
+    convolutions are computed in bands of rows (bands.py).
     """
     kernels = kernels_of(module, gpu, prefix, emit)
-    changed, memory = scheduled(module, kernels, apart)
-    if changed is not module:
-        verify(changed)  # that no call reads what another has overwritten in the new arena
-    return Arrangement(changed, tuple(merged(launches_of(changed, kernels), prefix)), memory)
+    if any(not t.is_static for t in module.main.types().values()):
+        return Arrangement(module, tuple(merged(launches_of(module, kernels), prefix)), {})
+    found = scheduled(module, kernels).planned(apart)
+    if not apart:
+        found = in_bands(found, gpu, prefix, thrift)
+    verify(found.module)  # that no call reads what another has overwritten in the new arena
+    launches = launches_of(found.module, found.order.kernels)
+    return Arrangement(found.module, tuple(merged(launches, prefix)), found.memory)

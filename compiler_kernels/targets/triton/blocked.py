@@ -169,7 +169,7 @@ def convolution(function: Graph, gpu: Gpu) -> Form | None:
         parts = -(-count // order.positions_per_leaf)
         leaves = order.blocks * parts
         some = []
-    inside = [f"i < {taps}"] if taps % step and taps < depth else []
+    inside = [f"i < {taps}"] if taps % step and taps <= depth else []
 
     def leaf(inner: Lines, which: str) -> None:
         size, kept = min(taps, depth), [*some, *inside]

@@ -40,13 +40,13 @@ def product(function: Graph, gpu: Gpu) -> Form | None:
     lead = [f"n{axis}" for axis in range(len(problem.batch))]
     lines.split("pid", [*problem.batch, row_tiles, column_tiles], [*lead, "row_tile", "column_tile"])
     lines.add(f"r = row_tile * {high} + tl.arange(0, {high})", f"c = column_tile * {wide} + tl.arange(0, {wide})")
-    left = linear([*_lead(problem.left, lead), ("r", problem.left.steps[-2])], problem.left.offset)
+    left = linear([*_lead(problem.left, lead), _vector("r", problem.left.steps[-2])], problem.left.offset)
     right = linear(
         [*_lead(problem.right, lead), (f"(c // {BLOCK})", problem.right_panel), (f"(c % {BLOCK})", 1)],
         problem.right.offset,
     )
     lines.add(f"left = {problem.left.source} + {left}", f"right = {problem.right.source} + {right}")
-    down, across = problem.left.steps[-1], problem.right.steps[-2]
+    of_k = problem.left.steps[-1], problem.right.steps[-2]
     here = [f"(r < {rows})[:, None]"] if rows % high else []
     there = [f"(c < {panels * BLOCK})[None, :]"] if panels * BLOCK % wide else []
     ragged = [f"i < {depth} - first"] if depth % taps else []
@@ -60,9 +60,13 @@ def product(function: Graph, gpu: Gpu) -> Form | None:
                 inner.add(f"some = {' & '.join(f'({m})' for m in ragged)}")
             of_left = [*here, *(["some[None, :]"] if ragged else [])]
             of_right = [*there, *(["some[:, None]"] if ragged else [])]
-            inner.add(load("a", f"left[:, None] + {_scaled('first', down)} + ({_scaled('i', down)})[None, :]", of_left))
             inner.add(
-                load("b", f"right[None, :] + {_scaled('first', across)} + ({_scaled('i', across)})[:, None]", of_right)
+                load("a", f"left[:, None] + {_scaled('first', of_k[0])} + ({_scaled('i', of_k[0])})[None, :]", of_left)
+            )
+            inner.add(
+                load(
+                    "b", f"right[None, :] + {_scaled('first', of_k[1])} + ({_scaled('i', of_k[1])})[:, None]", of_right
+                )
             )
             inner.add(f"acc = {DOT}")
 
@@ -70,9 +74,15 @@ def product(function: Graph, gpu: Gpu) -> Form | None:
     exists = [*here, *([f"(c < {columns})[None, :]"] if columns % wide else [])]
     result = _ending(lines, found.chain, found.root, root, total, lead, exists)
     y = problem.y
-    place = grid_address("y", linear([*_lead(y, lead), ("r", y.steps[-2])], y.offset), linear([("c", y.steps[-1])]))
+    down = linear([*_lead(y, lead), _vector("r", y.steps[-2])], y.offset)
+    place = grid_address("y", down, linear([_vector("c", y.steps[-1])]))
     lines.add(f"tl.store({place}, {result}{mask(exists)})")
     return Form(lines, batch * row_tiles * column_tiles, 4, stages_of(taps, high, wide))
+
+
+def _vector(name: str, step: int) -> tuple[str, int]:
+    """A term that stays a vector where the step is 0 because the axis has one element."""
+    return (name, step) if step else (f"({name} * 0)", 1)
 
 
 def _scaled(name: str, step: int) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from compiler_kernels.ir.bands import rows_of
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.ir.text import format_op
@@ -32,6 +34,9 @@ class Ending:
             self.accesses[bias] = operand_access(bias, types[bias], self.out)
         self.accesses |= self.chain.accesses
         self.y = full_access("y", self.out) if self.out.layout else plain_access("y", self.out)
+        self.rows = rows_of(function)
+        if self.rows:  # the kernel counts from the band's first row
+            self.y = replace(self.y, origin=self.y.origin + self.rows[0] * self.y.spatial[1])
 
     @property
     def operands(self) -> list[str]:
@@ -103,6 +108,10 @@ class Ending:
             if any(halo):
                 size = ", ".join(map(str, three(self.out.dims[2:], 1)))
                 planes, own = self.out.dims[0] * layout.blocks, f"(block + {first})" if first else "block"
+                if self.rows:
+                    numbers = f"{self.rows[0]}, {self.rows[1]}, {size.split(', ', 1)[1]}, {halo[1]}, {halo[2]}"
+                    code.add(f"cuvil_halo_rows<{numbers}>(y, {own} * {threads} + threadIdx.x, {blocks * threads});")
+                    return code.lines
                 code.add(
                     f"cuvil_halo<{planes}, {size}, {', '.join(map(str, halo))}>(y, {own} * {threads} + threadIdx.x, "
                     f"{blocks * threads});"

@@ -13,6 +13,7 @@ from math import prod
 from typing import Final
 
 from compiler_kernels.arithmetic.order import FEW_CHANNELS
+from compiler_kernels.ir.bands import rows_of
 from compiler_kernels.ir.graph import Graph, Op, TensorType
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.targets.c.writer import root_of
@@ -75,12 +76,29 @@ def conv(function: Graph, gpu: Gpu, name: str, choose: Chooser | None = None) ->
     shown, windows = function, windows_of(op, x, w)
     if windows is None:
         return None
-    windows = [taps_apart(w) for w in windows]
-    if is_flat(op, function):
+    windows, choose = [taps_apart(w) for w in windows], choose or choose_tile
+    band = rows_of(function)
+    if band:
+        if len(windows) > 1 or windows[0].run:
+            return None
+        choose = _of_the_whole(windows[0].extent, choose)
+        windows = [band_of(windows[0], *band, full_access("p0", x).spatial[1])]
+    elif is_flat(op, function):
         function = flat_function(function)
         whole = prod(op.out.dims[2:])
         windows = [_plain_window((1, 1, whole), (1, 1, 1), (1, 1, 1), (1, 1, 1), 0, True)]
-    return Direct(function, shown, gpu, name, windows).kernel(choose or choose_tile)
+    return Direct(function, shown, gpu, name, windows).kernel(choose)
+
+
+def band_of(window: Window, first: int, last: int, row: int) -> Window:
+    """The rows ``first`` to ``last`` of a convolution's outputs; ``row``: floats from one row of x to the next."""
+    extent = (window.extent[0], last - first, window.extent[2])
+    return replace(window, extent=extent, origins=tuple(o + first * window.step[1] * row for o in window.origins))
+
+
+def _of_the_whole(extent: Three, choose: Chooser) -> Chooser:
+    """The tile of a band is that of all rows."""
+    return lambda shape, gpu: choose(replace(shape, extent=extent), gpu)
 
 
 def windows_of(op: Op, x: TensorType, w: TensorType) -> list[Window] | None:

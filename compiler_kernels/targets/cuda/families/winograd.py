@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 from compiler_kernels.arithmetic.order import LEAF_TAPS
 from compiler_kernels.arithmetic.winograd import WINOGRAD
+from compiler_kernels.ir.bands import rows_of
 from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.layout import BLOCK
 from compiler_kernels.passes.packing import TAPS
@@ -57,8 +59,13 @@ def winograd(
     op, types = root_of(function), function.types()
     x, out = full_access("p0", types["p0"]), function.ops[-1].out
     rows, columns = (out.dims[2] if shape.axes == 2 else 1), out.dims[-1]
+    band = rows_of(function)
+    if band:  # the tile is that of the whole
+        rows = band[1] - band[0]
+        shape = replace(shape, tiles=-(-rows // 2) * -(-columns // 2))
     pads = op.ints("pads")
     origin = x.origin - sum(p * s for p, s in zip(pads, x.spatial[3 - shape.axes :], strict=False))
+    origin += band[0] * x.spatial[1] if band else 0
     ending = Ending(function, op.operands[2] if len(op.operands) > 2 else "")
     values = {
         "AXES": shape.axes, "NB": tile.columns, "LW": tile.leaves, "G": tile.split, "LO": tile.quads,

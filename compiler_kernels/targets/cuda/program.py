@@ -277,7 +277,7 @@ def _device(
             rows[kind].append(f"    {{{prefix}_{kind}{n}, {offset}ul, {size}ul}},")
     if symbols:
         rows["in"].append(f"    {{{prefix}_sizes, {block.sizes}ul, {8 * symbols}ul}},")
-    words = len(refusing(launches))
+    count, words = len(launches), len(refusing(launches))
     if words:
         rows["in"].append(f"    {{{prefix}_accepted, {block.refusals}ul, {4 * words}ul}},")
         rows["out"].append(f"    {{{prefix}_refused, {block.refusals}ul, {4 * words}ul}},")
@@ -294,8 +294,7 @@ def _device(
         *(rows["out"] or ["    {0, 0, 0},"]),
         "};",
         f"static const cuvil_gpu_program {program} = {{",
-        f"    {c_string(gpu.name)}, {prefix}_images, {len(images)}, {prefix}_launches, {len(launches)},",
-        f"    {prefix}_offsets,",
+        f"    {c_string(gpu.name)}, {prefix}_images, {len(images)}, {prefix}_launches, {count}, {prefix}_offsets,",
         f"    {prefix}_weights, {weights}ul, {block.total}ul, {block.arena}ul,",
         f"    {prefix}_to_device, {prefix}_from_device, {len(rows['in'])}, {len(rows['out'])}, &{prefix}_refusal,",
         "};",

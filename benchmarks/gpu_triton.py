@@ -240,9 +240,11 @@ def work(nets: Sequence[str], folder: Path, options: argparse.Namespace) -> dict
             file = mlp_file(folder) if net == "mlp" else ""
             subjects[net] = Subject(net, file, prefer="size")
             tables[net] = pool.submit(prepared, subjects[net], folder / f"{net}.pickle")
+        for net in nets:  # engines first: they take longest
+            tables[net].result()
+            parts[net] = [pool.submit(engine, s, t, folder, emulate) for s, t in engines_of(subjects[net])]
         for net in nets:
             found = pickle.loads(tables[net].result().read_bytes())
-            parts[net] = [pool.submit(engine, s, t, folder, emulate) for s, t in engines_of(subjects[net])]
             units[net] = (found, [
                 (pool.submit(compile_unit, a, b, folder / f"{net}-{n}.cubin"), [k.name for k in (*a, *b)])
                 for n, (a, b) in enumerate(units_of(found))

@@ -90,7 +90,7 @@ def compile_triton(source: bytes, gpu: Gpu, timeout: float = 1800.0) -> TritonPt
             "TRITON_DISABLE_LINE_INFO": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        words = [sys.executable, "-I", str(CHILD), TRITON_FILE, arch, str(PTX_VERSION)]
+        words = [sys.executable, "-I", str(CHILD), TRITON_FILE, arch, str(PTX_VERSION), str(_library().parents[2])]
         run_sealed(words, folder, environment, timeout)
         made: Mapping[str, Mapping[str, int]] = json.loads((folder / "kernels.json").read_bytes())
         bodies = {name: (folder / f"{name}.ptx").read_text("utf-8") for name in made}

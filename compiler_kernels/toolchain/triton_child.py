@@ -1,6 +1,8 @@
 """Run by toolchain/triton.py in a process of its own: Triton functions to PTX for a named chip, without a GPU.
 
-    python triton_child.py FILE CHIP PTX_VERSION     # writes NAME.ptx and kernels.json beside FILE, kernels_triton.py
+    python triton_child.py FILE CHIP PTX_VERSION PACKAGES     # writes NAME.ptx and kernels.json beside FILE
+
+FILE is kernels_triton.py, PACKAGES the folder that holds Triton, which may be the user's.
 
 The stages are those of Triton's NVIDIA backend up to PTX. Its own ptxas, of another version than nvcc's, is not called.
 """
@@ -13,7 +15,8 @@ import sys
 from pathlib import Path
 
 
-def main(file: str, chip: str, ptx_version: str) -> None:
+def main(file: str, chip: str, ptx_version: str, packages: str) -> None:
+    sys.path.append(packages)
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

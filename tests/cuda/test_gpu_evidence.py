@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import gpu_checks, gpu_engines, gpu_evidence, gpu_session, gpu_table
+from benchmarks import gpu_asked, gpu_checks, gpu_engines, gpu_evidence, gpu_session, gpu_table
 from benchmarks.gpu_engines import CPU, row_of
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, RATIOS, verdict
@@ -49,7 +49,7 @@ def test_the_evidence_names_its_device_and_was_no_emulation(committed):
 
 
 def test_the_verdict_follows_from_the_rows(committed):
-    if committed["format"] != gpu_session.FORMAT:
+    if committed["format"] != gpu_asked.FORMAT:
         pytest.skip("the committed evidence is of the format before: its verdict was computed by other rules")
     assert verdict(committed) == committed["verdict"]
 

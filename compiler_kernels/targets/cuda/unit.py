@@ -31,8 +31,10 @@ _SOME: Final = (
 
 
 def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = (), copies: bool = False) -> str:
-    """The text of the kernels, each once, after ``head`` (comment lines) and the headers they need. ``copies``: with the
-    kernel that an engine's host library copies inputs and outputs with."""
+    """The text of the kernels, each once, after ``head`` (comment lines) and the headers they need.
+
+    ``copies``: with the kernel by which an engine's host library copies inputs and outputs.
+    """
     unique = {k.name: k for k in kernels}.values()
     needed = [name for name, words in _SOME if any(w in k.text for k in unique for w in words)]
     return "\n".join(

@@ -23,7 +23,8 @@ from compiler_kernels.ir.weights import WeightStore, pack
 from compiler_kernels.targets.c.writer import c_string
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import CudaKernel
-from compiler_kernels.targets.cuda.plan import Launch, Place, named_outputs, outputs_of
+from compiler_kernels.targets.cuda.plan import Launch, Place, named_outputs, outputs_of, places_of
+from compiler_kernels.targets.cuda.refusals import refusing
 from compiler_kernels.targets.cuda.schedule import arranged
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.toolchain.emulator import compile_emulated_program
@@ -47,46 +48,67 @@ class GpuText:
 def gpu_engine_text(module: Module, store: WeightStore, prefix: str, gpu: Gpu) -> GpuText:
     """Generate the L2 ``module``, which has no open sizes, for ``gpu``.
 
-    ``UnsupportedError`` where an operation has no kernel or may refuse run-time values. The weights become an array of
-    bytes, which is fit for small models only.
+    ``UnsupportedError`` where an operation has no kernel. The weights become an array of bytes, which is fit for small
+    models only.
     """
-    arrangement = arranged(module, gpu, prefix, apart=True)
+    arrangement = arranged(module, gpu, prefix)
     module, launches = arrangement.module, arrangement.launches
     main, weights = module.main, pack(module.main, store) or bytes(64)
-    outputs = outputs_of(main)
+    outputs, spaces = outputs_of(main), _Spaces(len(main.inputs))
     arena = max(64, int(dict(module.meta).get("arena_bytes", "0")))
     workspace = max((launch.kernel.workspace_bytes for launch in launches), default=0)
     tickets = 4 * max((launch.kernel.tickets for launch in launches), default=0)
-    first_output = 4 + len(main.inputs)
-    sizes = [len(weights), arena, workspace, tickets]
+    sentences = [s for launch in refusing(launches) for s in launch.kernel.refusals]
+    sizes = [len(weights), arena, workspace, tickets, 4 * len(refusing(launches))]
     sizes += [v.type.nbytes for v in main.inputs] + [op.out.nbytes for op in outputs]
-    rows, arguments = _launches(launches, first_output)
-    shapes, results = _results(named_outputs(main), outputs, first_output)
-    text = [
-        f"static const unsigned char {prefix}_weights[] = {{{','.join(map(str, weights))}}};",
-        f"static const size_t {prefix}_sizes[] = {{{', '.join(map(str, sizes))}}};",
-        f"static const Argument {prefix}_arguments[] = {{{', '.join(arguments) or '{0, 0}'}}};",
-        f"static const Launch {prefix}_launches[] = {{{', '.join(rows) or '{0}'}}};",
-        f"static const long long {prefix}_shapes[] = {{{', '.join(map(str, shapes)) or '0'}}};",
-        f"static const Result {prefix}_results[] = {{{', '.join(results) or '{0}'}}};",
-        f"static const Engine {prefix}_engine = {{{prefix}_weights, {prefix}_sizes, {len(sizes)}, {prefix}_launches, "
-        f"{len(rows)}, {prefix}_arguments, {prefix}_shapes, {prefix}_results, {len(results)}, {len(main.inputs)}}};",
+    places = [spaces.at(place) for group in places_of(main) for place in group]
+    rows, arguments = _launches(launches, spaces)
+    shapes, results = _results(named_outputs(main), outputs)
+    firsts = [
+        sum(len(other.kernel.refusals) for other in refusing(launches)[:n]) for n in range(len(refusing(launches)))
     ]
+    tables = {
+        "const unsigned char": ("weights", map(str, weights)),
+        "const size_t": ("sizes", map(str, sizes)),
+        "const Argument": ("arguments", arguments),
+        "const Launch": ("launches", rows),
+        "const long long": ("shapes", map(str, shapes)),
+        "const Result": ("results", results),
+        "const char *const": ("sentences", sentences),
+        "const int": ("firsts", map(str, firsts)),
+        "Argument": ("places", places),
+    }
+    text = [
+        f"static {kind} {prefix}_{name}[] = {{{', '.join(rows) or '{}'}}};" for kind, (name, rows) in tables.items()
+    ]
+    text.append(
+        f"static const Engine {prefix}_engine = {{{', '.join(f'{prefix}_{name}' for name, _ in tables.values())}, "
+        f"{len(sizes)}, {len(rows)}, {len(results)}, {len(main.inputs)}, {len(firsts)}}};"
+    )
     return GpuText(prefix, tuple({k.name: k for k in (launch.kernel for launch in launches)}.values()), "\n".join(text))
 
 
-def _launches(launches: Sequence[Launch], first_output: int) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True)
+class _Spaces:
+    """Numbers of the buffers: weights, arena, workspace, tickets, refusals, inputs, outputs."""
+
+    inputs: int
+
+    def at(self, place: Place) -> str:
+        first = {"weights": 0, "arena": 1, "input": 5, "output": 5 + self.inputs}[place.space]
+        return f"{{{first + place.index}, {place.offset}}}"
+
+
+def _launches(launches: Sequence[Launch], spaces: _Spaces) -> tuple[list[str], list[str]]:
     rows: list[str] = []
     arguments: list[str] = []
-
-    def space(place: Place) -> int:
-        return {"weights": 0, "arena": 1, "input": 4 + place.index, "output": first_output + place.index}[place.space]
-
     for launch in launches:
         kernel, first = launch.kernel, len(arguments)
-        arguments += [f"{{{space(p)}, {p.offset}}}" for p in launch.arguments]
-        arguments += ["{2, 0}"] if kernel.workspace_bytes else []
+        arguments += [spaces.at(p) for p in launch.arguments]
+        if kernel.workspace_bytes:
+            arguments.append("{2, 0}" if launch.workspace is None else spaces.at(launch.workspace))
         arguments += ["{3, 0}"] if kernel.tickets else []
+        arguments += [f"{{4, {4 * launch.refusal}}}"] if kernel.refusals else []
         grid = ", ".join(map(str, kernel.grid))
         rows.append(
             f"{{KERNEL({kernel.name}), {{{grid}}}, {kernel.block}, {kernel.shared_bytes}, {kernel.cluster}, "
@@ -95,18 +117,17 @@ def _launches(launches: Sequence[Launch], first_output: int) -> tuple[list[str],
     return rows, arguments
 
 
-def _results(named: Sequence[Op], outputs: Sequence[Op], first_output: int) -> tuple[list[int], list[str]]:
+def _results(named: Sequence[Op], outputs: Sequence[Op]) -> tuple[list[int], list[str]]:
     """Shapes one after another, and a row for every output of the model."""
-    places = {op.str_("output"): first_output + n for n, op in enumerate(outputs)}
+    numbers = {op.str_("output"): n for n, op in enumerate(outputs)}
     shapes: list[int] = []
     rows = []
     for op in named:
         name, dims = op.str_("output"), op.out.dims
-        extents = places.get(extents_name(name), -1)
+        extents = numbers.get(extents_name(name), -1)
         dtype = DTYPES[op.out.dtype]
-        rows.append(
-            f"{{{c_string(name)}, {dtype.onnx}, {dtype.nbytes}, {len(dims)}, {len(shapes)}, {places[name]}, {extents}}}"
-        )
+        place = f"{len(shapes)}, {numbers[name]}, {extents}"
+        rows.append(f"{{{c_string(name)}, {dtype.onnx}, {dtype.nbytes}, {len(dims)}, {place}}}")
         shapes += dims
     return shapes, rows
 

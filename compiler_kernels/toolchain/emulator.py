@@ -133,6 +133,8 @@ class Emulator:
         tickets = np.zeros(kernel.tickets + 1, np.uint32)
         extra = [_aligned(own) if workspace is None else workspace.ctypes.data] if kernel.workspace_bytes else []
         extra += [tickets.ctypes.data] if kernel.tickets else []
+        refusal = ctypes.c_int(0)
+        extra += [ctypes.addressof(refusal)] if kernel.refusals else []
         arguments = (ctypes.c_void_p * (len(pointers) + len(extra)))(*pointers, *extra)
         problem = self._emulate(
             ctypes.c_void_p(self._runs[name]), arguments, (ctypes.c_uint * 3)(*kernel.grid), kernel.block,

@@ -23,20 +23,22 @@ struct Launch {
     unsigned grid[3];
     int threads, shared, cluster, independent, dependent, first, count;
 };
-struct Result { const char *name; int dtype, bytes, rank, shape, space, extents; };
-/* Spaces: weights, arena, workspace, tickets, inputs, outputs. */
+/* output, extents: of all outputs, by number; extents is -1 where the type says the sizes. */
+struct Result { const char *name; int dtype, bytes, rank, shape, output, extents; };
+/* Spaces: weights, arena, workspace, tickets, refusals, inputs, outputs. Places of inputs and outputs may be in the arena. */
 struct Engine {
     const unsigned char *weights;
     const size_t *sizes;
-    int spaces;
-    const Launch *launches;
-    int launch_count;
     const Argument *arguments;
+    const Launch *launches;
     const long long *shapes;
     const Result *results;
-    int result_count, input_count;
+    const char *const *sentences;
+    const int *firsts; /* of the sentences of every launch that may refuse */
+    const Argument *places;
+    int spaces, launch_count, result_count, input_count, refusing;
 };
-enum { WEIGHTS, ARENA, WORKSPACE, TICKETS, INPUTS, MOST = 1024 };
+enum { WEIGHTS, ARENA, WORKSPACE, TICKETS, REFUSALS, INPUTS, MOST = 1024 };
 
 #ifdef CUVIL_EMULATE
 /* Memory that ends (up to 64 bytes) at a page nobody may touch; another lies before it. */
@@ -112,26 +114,31 @@ static void launch(const Launch *l, void **pointers, int number, int)
 
 static void put(long long value) { fwrite(&value, 8, 1, stdout); }
 
-static int take(const Engine *e, unsigned char *const *spaces)
+/* Number k of the inputs, then of the outputs. */
+static unsigned char *place(const Engine *e, unsigned char *const *spaces, int k)
+{
+    return spaces[e->places[k].space] + e->places[k].offset;
+}
+
+static int take(const Engine *e, unsigned char **inputs)
 {
     int good = 1;
     for (int n = 0; n < e->input_count; n++) {
         long long size = 0;
         if (fread(&size, 8, 1, stdin) != 1) exit(2);
-        unsigned char *room = (unsigned char *)malloc(size + 1);
-        if (!room || fread(room, 1, size, stdin) != (size_t)size) exit(2);
-        if ((size_t)size == e->sizes[INPUTS + n]) put_in(spaces[INPUTS + n], room, size);
-        else good = 0;
-        free(room);
+        inputs[n] = (unsigned char *)malloc(size + 1);
+        if (!inputs[n] || fread(inputs[n], 1, size, stdin) != (size_t)size) exit(2);
+        good &= (size_t)size == e->sizes[INPUTS + n];
     }
     return good;
 }
 
-static void infer(const Engine *e, unsigned char *const *spaces, int run)
+/* NULL, or the sentence with which the engine refuses. */
+static const char *infer(const Engine *e, unsigned char *const *spaces, unsigned char *const *inputs, int run)
 {
     for (int n = 0; n < e->spaces; n++)
-        if (n == ARENA || n >= INPUTS + e->input_count) fill(spaces[n], 0xff, e->sizes[n]);
-    fill(spaces[WORKSPACE], 0xff, e->sizes[WORKSPACE]);
+        if (n != WEIGHTS) fill(spaces[n], n == TICKETS || n == REFUSALS ? 0 : 0xff, e->sizes[n]);
+    for (int n = 0; n < e->input_count; n++) put_in(place(e, spaces, n), inputs[n], e->sizes[INPUTS + n]);
     for (int n = 0; n < e->launch_count; n++) {
         const Launch *l = e->launches + n;
         void *pointers[MOST];
@@ -144,13 +151,19 @@ static void infer(const Engine *e, unsigned char *const *spaces, int run)
     for (size_t k = 0; k < e->sizes[TICKETS]; k++)
         if (tickets[k]) exit(6);
     free(tickets);
+    for (int n = 0; n < e->refusing; n++) {
+        int number = 0;
+        get_out(&number, spaces[REFUSALS] + 4 * n, 4);
+        if (number) return e->sentences[e->firsts[n] + number - 1];
+    }
+    return 0;
 }
 
 static void give(const Engine *e, unsigned char *const *spaces, const Result *r)
 {
     long long sizes[8] = {0};
     size_t count = 1;
-    if (r->extents >= 0) get_out(sizes, spaces[r->extents], 8 * r->rank);
+    if (r->extents >= 0) get_out(sizes, place(e, spaces, e->input_count + r->extents), 8 * r->rank);
     else memcpy(sizes, e->shapes + r->shape, 8 * r->rank);
     put((long long)strlen(r->name));
     fputs(r->name, stdout);
@@ -163,20 +176,21 @@ static void give(const Engine *e, unsigned char *const *spaces, const Result *r)
     const size_t bytes = count * r->bytes;
     put((long long)bytes);
     unsigned char *room = (unsigned char *)malloc(bytes + 1);
-    if (!room || bytes > e->sizes[r->space]) exit(3);
-    get_out(room, spaces[r->space], bytes);
+    if (!room || bytes > e->sizes[INPUTS + e->input_count + r->output]) exit(3);
+    get_out(room, place(e, spaces, e->input_count + r->output), bytes);
     fwrite(room, 1, bytes, stdout);
     free(room);
 }
 
-/* The bytes of all outputs that the engine has written, one after another. */
+/* The bytes of all outputs, one after another. */
 static unsigned char *outputs(const Engine *e, unsigned char *const *spaces, size_t *total)
 {
     *total = 0;
     for (int n = INPUTS + e->input_count; n < e->spaces; n++) *total += e->sizes[n];
     unsigned char *all = (unsigned char *)malloc(*total + 1), *at = all;
     if (!all) exit(3);
-    for (int n = INPUTS + e->input_count; n < e->spaces; at += e->sizes[n++]) get_out(at, spaces[n], e->sizes[n]);
+    for (int n = e->input_count; n < e->spaces - INPUTS; at += e->sizes[INPUTS + n++])
+        get_out(at, place(e, spaces, n), e->sizes[INPUTS + n]);
     return all;
 }
 
@@ -184,29 +198,33 @@ int main(int argc, char **argv)
 {
     for (int number = argc > 1 ? atoi(argv[1]) : 0; number < engine_count; number++) {
         const Engine *e = engines[number];
-        unsigned char *spaces[MOST];
+        unsigned char *spaces[MOST], *inputs[MOST], *first = 0;
+        const char *refusal = 0;
         size_t total = 0;
 #ifndef CUVIL_EMULATE
         running = number;
 #endif
         for (int n = 0; n < e->spaces; n++) spaces[n] = take_memory(e->sizes[n]);
         put_in(spaces[WEIGHTS], e->weights, e->sizes[WEIGHTS]);
-        fill(spaces[TICKETS], 0, e->sizes[TICKETS]);
-        const int good = take(e, spaces);
-        unsigned char *first = 0;
+        const int good = take(e, inputs);
         for (int run = 1; good && run <= RUNS; run++) {
-            infer(e, spaces, run);
+            refusal = infer(e, spaces, inputs, run);
             unsigned char *found = outputs(e, spaces, &total);
-            if (first && memcmp(first, found, total)) exit(7);
+            if (first && !refusal && memcmp(first, found, total)) exit(7);
             free(first);
             first = found;
         }
         free(first);
         fwrite("CVF1", 1, 4, stdout);
         put(number);
-        put(good ? e->result_count : -1);
-        for (int n = 0; good && n < e->result_count; n++) give(e, spaces, e->results + n);
+        put(refusal ? -2 : good ? e->result_count : -1);
+        if (refusal) {
+            put((long long)strlen(refusal));
+            fputs(refusal, stdout);
+        }
+        for (int n = 0; good && !refusal && n < e->result_count; n++) give(e, spaces, e->results + n);
         if (fflush(stdout)) return 3;
+        for (int n = 0; n < e->input_count; n++) free(inputs[n]);
         for (int n = 0; n < e->spaces; n++) give_memory(spaces[n], e->sizes[n]);
     }
     return 0;

@@ -36,7 +36,6 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Draw]] = {
     "signal": draw_signal,
 }
 GPU = resolve_target("cuda-sm_90")
-REFUSAL = "refuses run-time values, which GPU code cannot report: build for a CPU target"
 
 
 def _passed_on_a_cpu(part: slice) -> list[tuple[str, str]]:
@@ -44,12 +43,11 @@ def _passed_on_a_cpu(part: slice) -> list[tuple[str, str]]:
 
 
 def _check_node_tests(part: slice) -> None:
-    """Every node test that passes on a CPU passes, or is refused because it may refuse a run-time value."""
+    """Every node test that passes on a CPU passes."""
     cases, chosen = onnx_node_cases(), _passed_on_a_cpu(part)
     outcomes = run_jobs([(cases[name], mode) for name, mode in chosen], GPU)
     assert len(chosen) > 20 and {m for _, m in chosen} == set(MODES)
-    assert [o for o in outcomes if o.kind is not Kind.PASSED and REFUSAL not in o.detail] == []
-    assert sum(o.kind is Kind.PASSED for o in outcomes) > 0.85 * len(outcomes)
+    assert [o for o in outcomes if o.kind is not Kind.PASSED] == []
 
 
 def test_some_node_tests() -> None:
@@ -64,9 +62,8 @@ def test_every_node_test() -> None:
 def _check_operators(seeds: range) -> None:
     models = [m for family, draw in FAMILIES.items() for m in of_draws(drawn(family, draw, seeds))]
     found = compare_bits(models)
-    assert not found.lines, "\n".join(found.lines)
-    assert [line for line in found.refused if REFUSAL not in line] == []
-    assert found.same > 0.95 * len(models)
+    assert not found.lines + found.refused, "\n".join(found.lines + found.refused)
+    assert found.same == len(models)
 
 
 def test_some_operators() -> None:
@@ -86,8 +83,9 @@ def _check_networks(seeds: Sequence[int], triple: str) -> None:
     assert found.same > 0.97 * len(seeds)
 
 
-ONCE_WRONG = (317, 790, 879)
-"""A norm by channels behind a product (every target); transposed convolutions of uneven phases before a halo (GPU)."""
+ONCE_WRONG = (317, 790, 879, 2143)
+"""A norm by channels behind a product (every target); transposed convolutions of uneven phases before a halo, a stride
+along an axis of one element (GPU)."""
 
 
 @pytest.mark.parametrize("triple", [this_target().triple, GPU.triple])

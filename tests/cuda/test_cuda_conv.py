@@ -13,6 +13,7 @@ from emulation import check_model, check_module, lowered, random_input
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from onnx_builder import Builder
 
 from compiler_kernels.arithmetic.winograd import WINOGRAD, fits
 from compiler_kernels.importers.onnx_importer import import_onnx
@@ -230,3 +231,22 @@ def test_smaller_chip_gets_tiles_that_fit():
             kernel = conv_family.conv(function, gpu, "k")
             assert kernel is not None and kernel.shared_bytes <= gpu.shared_bytes
             assert kernel.dependent == gpu.clusters
+
+
+def test_strides_and_dilations_along_axes_of_one_element():
+    b = Builder()
+    for channels in (3, 20):
+        for strides in ((2, 1), (3, 2), (1, 2)):
+            for width in (1, 3, 40):
+                kernel, pads = b.constant(18, channels, 1, width), [0, 1, 0, 2]
+                x = b.input(2, channels, 1, 60)
+                b.output(b.op("Conv", x, kernel, strides=list(strides), dilations=[2, 1], pads=pads))
+            b.output(b.op("Conv", b.input(1, channels, 2, 30), b.constant(18, channels, 1, 3), strides=list(strides)))
+    assert sum("conv" in name for name in check_model(b.model())) > 20
+
+
+def test_every_phase_of_a_transposed_convolution_leaves_a_whole_halo():
+    b = Builder()
+    up = b.op("ConvTranspose", b.input(2, 16, 8, 3), b.constant(16, 13, 3, 3), strides=[2, 2], pads=[1, 0, 1, 0])
+    b.output(b.op("Conv", up, b.constant(13, 1, 3, 3), group=13, pads=[1, 1, 1, 1]))
+    assert any("transpose" in name for name in check_model(b.model()))

@@ -266,3 +266,57 @@ def test_the_driver_s_types_are_those_of_cuda_h(tmp_path):
     words = ["g++", "-std=c++17", "-fsyntax-only", f"-I{header.parent}", "check.cpp"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
+
+
+def _picked():
+    """x [2, 3] reshaped as the run-time input ``shape`` says."""
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"], "shaped")
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 3]), ("y", [3, 2]))]
+    values.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
+    graph = helper.make_graph([node], "picked", [values[0], values[2]], [values[1]])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
+
+
+@no_gpu
+def test_a_run_time_value_that_is_refused_is_the_cpu_engine_s_sentence(tmp_path):
+    """And an inference after it that is not refused is whole."""
+    files = generate_frozen(freeze_model(_picked()), resolve_target("cuda-sm_90"))
+    emulated = emulated_driver(files["kernels.cu"], "sm_90", tmp_path)
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    said = {}
+    for target, words in (("x86_64-linux-musl", ()), ("cuda-sm_90", emulated)):
+        engine = compile_model(_picked(), target=target, kind="bin", output=tmp_path / f"{target}.bin")
+        for name, shape in (("right", [3, 2]), ("wrong", [2, 3])):
+            np.save(tmp_path / "shape.npy", np.array(shape, np.int64))
+            inputs = [w for n in ("x", "shape") for w in ("--input", f"{n}={tmp_path / n}.npy")]
+            done = _run(*words, engine, *inputs, "--output-dir", tmp_path / "out", "--json")
+            said[target, name] = (done.returncode, done.stderr, done.stdout)
+    assert said["x86_64-linux-musl", "wrong"] == said["cuda-sm_90", "wrong"]
+    assert said["cuda-sm_90", "wrong"][0] == 3 and "shape" in said["cuda-sm_90", "wrong"][1]
+    assert said["x86_64-linux-musl", "right"] == said["cuda-sm_90", "right"] and said["cuda-sm_90", "right"][0] == 0
+
+
+REFUSED_BETWEEN = """
+import sys
+import numpy as np
+from compiler_kernels.engine import load_engine
+from compiler_kernels.errors import CuvilError
+engine, x = load_engine(sys.argv[1]), np.arange(6, dtype=np.float32).reshape(2, 3)
+for shape in ([3, 2], [2, 3], [3, 2]):
+    try:
+        found = engine.run({"x": x, "shape": np.array(shape, np.int64)})["y"]
+    except CuvilError as error:
+        assert shape == [2, 3] and "shape" in str(error), (shape, error)
+    else:
+        assert shape == [3, 2] and found.tobytes() == x.tobytes()
+"""
+
+
+@no_gpu
+def test_a_refusal_does_not_stay(tmp_path):
+    files = generate_frozen(freeze_model(_picked()), resolve_target("cuda-sm_90"))
+    emulated = emulated_driver(files["kernels.cu"], "sm_90", tmp_path)
+    library = compile_model(_picked(), target="cuda-sm_90", output=tmp_path / "engine.so")
+    done = _run(*emulated, sys.executable, "-c", REFUSED_BETWEEN, library)
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ the compiler's.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from compiler_kernels.errors import UnsupportedError
@@ -14,7 +15,6 @@ from compiler_kernels.ir.graph import Graph
 from compiler_kernels.ir.symbols import Symbols
 from compiler_kernels.ir.views import MOVES
 from compiler_kernels.targets.c.program import emit_for
-from compiler_kernels.targets.c.runtime_checks import REFUSING
 from compiler_kernels.targets.c.scalar import emit_kernel
 from compiler_kernels.targets.c.sizes import is_symbolic
 from compiler_kernels.targets.c.writer import Kernel, c_type
@@ -28,6 +28,7 @@ MAX_SCRATCH: Final = 64 << 20
 
 # Hints to a C compiler about registers and order of loads; they compute nothing, and nvcc would read PTX into them.
 _HINT: Final = re.compile(r'__asm__ ?(?:volatile)?\("" :[^;]*;')
+_REFUSAL: Final = re.compile(r'CA1_REFUSE\(("(?:[^"\\]|\\.)*")\)')
 _STATIC: Final = re.compile(r"^(?:CA1_DEVICE )?static (?:CA1_TARGET |inline )*", re.MULTILINE)
 
 
@@ -37,8 +38,8 @@ def device_text(text: str) -> str:
 
 
 def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None = None) -> CudaKernel:
-    """The kernel of ``function`` by its scalar text. ``UnsupportedError`` where that refuses run-time values."""
-    kernel = _item_kernel(function, name, symbols)
+    """The kernel of ``function`` by its scalar text."""
+    kernel, refusals = _reporting(_item_kernel(function, name, symbols))
     threads = max(1, kernel.items)
     scratch = -(-kernel.scratch_floats // 16) * 64
     if scratch:
@@ -47,7 +48,7 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
     if scratch or threads < gpu.multiprocessors * 32:
         block = min(block, 32)  # few and heavy items: spread them over the multiprocessors
     blocks = -(-threads // block)
-    text, joinable = _wrapper(function, kernel, name, blocks, block, scratch)
+    text, joinable = _wrapper(function, kernel, name, blocks, block, scratch, bool(refusals))
     return CudaKernel(
         name,
         text,
@@ -57,16 +58,27 @@ def emit_fallback(function: Graph, gpu: Gpu, name: str, symbols: Symbols | None 
         independent=True,
         dependent=True,
         sizes=kernel.sizes,
-        block_text="" if scratch or kernel.sizes else joinable,
+        block_text="" if scratch or kernel.sizes or refusals else joinable,
+        refusals=refusals,
     )
 
 
+def _reporting(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
+    """``kernel`` with its refusals as numbers in ``*refusal``, a further parameter, and their sentences."""
+    sentences = tuple(dict.fromkeys(_REFUSAL.findall(kernel.text)))
+    if not sentences:
+        return kernel, ()
+
+    def report(found: re.Match[str]) -> str:
+        return f"do {{ if (!*refusal) *refusal = {sentences.index(found[1]) + 1}; }} while (0)"
+
+    text = _REFUSAL.sub(report, kernel.text)
+    head, definition = re.split(rf"(?=void {kernel.name}\()", text, maxsplit=1)
+    definition = definition.replace("int begin, int end)", "int begin, int end, int *refusal)", 1)
+    return replace(kernel, text=head + definition), sentences
+
+
 def _item_kernel(function: Graph, name: str, symbols: Symbols | None) -> Kernel:
-    for op in function.ops:
-        if op.kind in REFUSING:
-            raise UnsupportedError(
-                f"operator {op.kind} refuses run-time values, which GPU code cannot report: build for a CPU target"
-            )
     return _by_items(function, f"{name}_item", symbols)
 
 
@@ -100,12 +112,15 @@ def _by_items(function: Graph, name: str, symbols: Symbols | None) -> Kernel:
     return plain if plain.items > kernel.items else kernel
 
 
-def _wrapper(function: Graph, kernel: Kernel, name: str, blocks: int, block: int, scratch: int) -> tuple[str, str]:
+def _wrapper(
+    function: Graph, kernel: Kernel, name: str, blocks: int, block: int, scratch: int, refuses: bool
+) -> tuple[str, str]:
     """The kernel's text, and that of its block alone."""
     parameters = [f"const {c_type(v.type)} *p{n}" for n, v in enumerate(function.inputs)]
     parameters.append(f"{c_type(function.ops[-1].out)} *y")
     parameters += ["unsigned char *workspace"] if scratch else []
     parameters += ["const int64_t *sizes"] if kernel.sizes else []
+    parameters += ["int *refusal"] if refuses else []
     names = [p.rpartition("*")[2] for p in parameters]
     arguments = [f"p{n}" for n in range(len(function.inputs))] + ["y"]
     arguments += ["sizes"] if kernel.sizes else []
@@ -116,7 +131,7 @@ def _wrapper(function: Graph, kernel: Kernel, name: str, blocks: int, block: int
         f"    const int self = block * {block} + (int)threadIdx.x;\n"
         "    cuvil_grid_wait();\n"
         f"    for (long i = self; i < {kernel.items}; i += {blocks * block})\n"
-        f"        {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1);\n"
+        f"        {kernel.name}({', '.join(arguments)}, (int)i, (int)i + 1{', refusal' if refuses else ''});\n"
         "}\n"
     )
     whole = (

@@ -28,9 +28,9 @@ class CudaKernel:
     """One ``__global__`` function and how it is launched.
 
     ``text`` defines ``extern "C" __global__ void NAME(const T *p0, ..., T *y[, unsigned char *workspace][, unsigned
-    *tickets][, const int64_t *sizes])`` and whatever it calls, for nvcc and for the emulator alike: it includes nothing
-    (``cuvil_device.h`` and the ``ca1_*.h`` headers stand before it); every other name at file scope starts with NAME.
-    Pointers address the first byte of a buffer, halo included, and are aligned to 64 bytes.
+    *tickets][, const int64_t *sizes][, int *refusal])`` and whatever it calls, for nvcc and for the emulator alike: it
+    includes nothing (``cuvil_device.h`` and the ``ca1_*.h`` headers stand before it); every other name at file scope
+    starts with NAME. Pointers address the first byte of a buffer, halo included, and are aligned to 64 bytes.
 
     ``grid`` thread blocks of ``block`` threads with ``shared_bytes`` of dynamic shared memory (``cuvil_shared``; there
     is no other), in clusters of ``cluster`` blocks along x.
@@ -41,6 +41,8 @@ class CudaKernel:
     ``independent``: no thread waits for another or uses shared memory, so the emulator needs no fibers.
     ``dependent``: may start while the kernel before it still runs; it then calls ``cuvil_grid_wait()`` in every thread
     before it touches any memory but constants (programmatic dependent launch).
+    ``refusals``: C literals of the sentences with which the kernel may refuse run-time values; it then leaves the
+    number of one, from 1 on, in ``*refusal``, where it finds 0 (of several, the first stays).
     ``triton``: Triton makes the kernel; ``text`` then only stands for it where kernels are emulated.
     """
 
@@ -57,6 +59,7 @@ class CudaKernel:
     sizes: bool = False
     block_text: str = ""
     triton: TritonForm | None = None
+    refusals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= MAX_BLOCK:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.ir.extents import SUFFIX
 from compiler_kernels.ir.graph import Graph, Module, Op
 from compiler_kernels.ir.symbols import Symbols, symbols_of
@@ -34,7 +35,8 @@ class Place:
 class Launch:
     """One call: its kernel, the places of the operands and of the result, and what of the model it computes.
 
-    ``workspace`` is the place of the kernel's in the arena; ``None`` where launches share one outside.
+    ``workspace`` is the place of the kernel's in the arena; ``None`` where launches share one outside. ``refusal`` is
+    the number of the word in which it may refuse a run-time value, among those of all launches that may; -1 for none.
     """
 
     kernel: CudaKernel
@@ -42,6 +44,7 @@ class Launch:
     function: Graph
     node: str
     workspace: Place | None = None
+    refusal: int = -1
 
 
 def emit_cuda(function: Graph, gpu: Gpu, name: str, symbols: Symbols) -> CudaKernel:
@@ -109,6 +112,7 @@ def launches_of(module: Module, kernels: Mapping[str, CudaKernel]) -> list[Launc
     """The launches of an L2 ``module`` in order; ``kernels`` by function.
 
     A call that a selection may not need (``when``) is launched always: what it computes is then not selected.
+    ``UnsupportedError`` where such a call may refuse a run-time value.
     """
     main = module.main
     functions = {f.name: f for f in module.graphs[1:]}
@@ -117,7 +121,8 @@ def launches_of(module: Module, kernels: Mapping[str, CudaKernel]) -> list[Launc
     where = {v.id: place for v, place in zip(main.inputs, inputs, strict=True)}
     where |= {w.id: Place("weights", offsets[w.ref]) for w in main.weights}
     buffers = {op.result: place for op, place in zip(outputs_of(main), outputs, strict=True)}
-    launches = []
+    launches: list[Launch] = []
+    refusing = 0
     for op in main.ops:
         if op.name == "tensor.alloc":
             if not op.has("output"):
@@ -131,5 +136,13 @@ def launches_of(module: Module, kernels: Mapping[str, CudaKernel]) -> list[Launc
             where[op.result] = buffers[op.into]
             arguments = (*(where[o] for o in op.operands if o), buffers[op.into])
             workspace = buffers[op.str_("workspace")] if op.has("workspace") else None
-            launches.append(Launch(kernels[op.kind], arguments, functions[op.kind], op.node, workspace))
+            kernel, refusal = kernels[op.kind], -1
+            if kernel.refusals:
+                if op.has("when"):
+                    raise UnsupportedError(
+                        f"node {op.node or op.kind} may refuse a run-time value in a branch that is not always taken, "
+                        "and GPU code computes every branch: build for a CPU target"
+                    )
+                refusal, refusing = refusing, refusing + 1
+            launches.append(Launch(kernel, arguments, functions[op.kind], op.node, workspace, refusal))
     return launches

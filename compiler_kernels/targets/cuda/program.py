@@ -30,6 +30,7 @@ from compiler_kernels.targets.c.writer import c_string, c_type
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.kernel import MOST_ARGUMENTS, MOST_LAUNCHES
 from compiler_kernels.targets.cuda.plan import Launch, Place, emit_cuda, named_outputs, outputs_of, places_of
+from compiler_kernels.targets.cuda.refusals import refusing, report_function
 from compiler_kernels.targets.cuda.schedule import arranged
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.targets.triton.emit import emit_with_triton, triton_file
@@ -55,6 +56,7 @@ class Block:
     workspace: int
     tickets: int
     sizes: int
+    refusals: int
     total: int
 
     def offset(self, place: Place) -> int:
@@ -67,12 +69,13 @@ class Block:
         kernel, found = launch.kernel, [self.offset(place) for place in launch.arguments]
         if kernel.workspace_bytes:
             found.append(self.workspace if launch.workspace is None else self.offset(launch.workspace))
-        return [*found, *[self.tickets] * bool(kernel.tickets), *[self.sizes] * kernel.sizes]
+        found += [*[self.tickets] * bool(kernel.tickets), *[self.sizes] * kernel.sizes]
+        return [*found, *([self.refusals + 4 * launch.refusal] if kernel.refusals else [])]
 
 
 def block_of(module: Module, launches: Sequence[Launch], weights: int) -> Block:
     """Lay the block out: weights, arena, the inputs, outputs and workspace that are not in it, tickets, table of sizes,
-    each aligned to 256."""
+    refusals, each aligned to 256."""
     main = module.main
     arena = aligned(weights)
     at = arena + aligned(max(64, int(dict(module.meta).get("arena_bytes", "0"))))
@@ -88,8 +91,9 @@ def block_of(module: Module, launches: Sequence[Launch], weights: int) -> Block:
     shared = [launch.kernel.workspace_bytes for launch in launches if launch.workspace is None]
     tickets = at + aligned(max(shared, default=0))
     sizes = tickets + aligned(4 * max((launch.kernel.tickets for launch in launches), default=0))
-    total = sizes + aligned(8 * len(symbols_of(module.meta)))
-    return Block(arena, tuple(offsets[0]), tuple(offsets[1]), at, tickets, sizes, total)
+    refusals = sizes + aligned(8 * len(symbols_of(module.meta)))
+    total = refusals + aligned(4 * len(refusing(launches)))
+    return Block(arena, tuple(offsets[0]), tuple(offsets[1]), at, tickets, sizes, refusals, total)
 
 
 def generate_cuda(
@@ -106,7 +110,7 @@ def generate_cuda(
     """Generate the program of an L2 ``module`` for ``gpu``; the arguments of ``targets.c.program.generate``.
     ``triton``: functions that have a Triton kernel get it.
 
-    ``UnsupportedError`` where an operation has no kernel or may refuse run-time values.
+    ``UnsupportedError`` where an operation has no kernel.
     """
     with scope(symbols_of(module.meta)):
         program = _generate(module, store, identity, gpu, guards or {}, prefix, clinical, triton)
@@ -157,7 +161,8 @@ def _generate(
         "",
         *_launch_table(launches, block, prefix),
         *_steps(launches, gpu, prefix),
-        *_device(main, gpu, block, len(launches), len(weights), len(symbols), prefix),
+        *report_function(launches, prefix),
+        *_device(main, gpu, block, launches, len(weights), len(symbols), prefix),
         *(bind_function(main.inputs, _named(main), symbols, prefix) if symbols else []),
         *([f"extern const cuvil_clinical {prefix}_clinical_logic;"] if decides else []),
         *description(
@@ -257,7 +262,9 @@ def _steps(launches: Sequence[Launch], gpu: Gpu, prefix: str) -> list[str]:
     ]
 
 
-def _device(main: Graph, gpu: Gpu, block: Block, launches: int, weights: int, symbols: int, prefix: str) -> list[str]:
+def _device(
+    main: Graph, gpu: Gpu, block: Block, launches: Sequence[Launch], weights: int, symbols: int, prefix: str
+) -> list[str]:
     major, minor = gpu.capability
     images = [f"{{{major}, {minor}, {major}, 0, {prefix}_image0}}"]
     images += [f"{{{major}, {minor}, 0, 1, {prefix}_image1}}"] if len(images_of(gpu)) > 1 else []
@@ -270,9 +277,13 @@ def _device(main: Graph, gpu: Gpu, block: Block, launches: int, weights: int, sy
             rows[kind].append(f"    {{{prefix}_{kind}{n}, {offset}ul, {size}ul}},")
     if symbols:
         rows["in"].append(f"    {{{prefix}_sizes, {block.sizes}ul, {8 * symbols}ul}},")
+    count, words = len(launches), len(refusing(launches))
+    if words:
+        rows["in"].append(f"    {{{prefix}_accepted, {block.refusals}ul, {4 * words}ul}},")
+        rows["out"].append(f"    {{{prefix}_refused, {block.refusals}ul, {4 * words}ul}},")
     if len(rows["in"]) + len(rows["out"]) > 1024:
         raise UnsupportedError("a GPU engine takes at most 1024 inputs and outputs")
-    program = f"{prefix}_gpu_engine"
+    program, report = f"{prefix}_gpu_engine", f" {prefix}_report();" if words else ""
     return [
         *(f"extern const unsigned char {prefix}_image{n}[];" for n in range(len(images))),
         f"static const cuvil_image {prefix}_images[] = {{{', '.join(images)}}};",
@@ -283,14 +294,14 @@ def _device(main: Graph, gpu: Gpu, block: Block, launches: int, weights: int, sy
         *(rows["out"] or ["    {0, 0, 0},"]),
         "};",
         f"static const cuvil_gpu_program {program} = {{",
-        f"    {c_string(gpu.name)}, {prefix}_images, {len(images)}, {prefix}_launches, {launches}, {prefix}_offsets,",
+        f"    {c_string(gpu.name)}, {prefix}_images, {len(images)}, {prefix}_launches, {count}, {prefix}_offsets,",
         f"    {prefix}_weights, {weights}ul, {block.total}ul, {block.arena}ul,",
         f"    {prefix}_to_device, {prefix}_from_device, {len(rows['in'])}, {len(rows['out'])}, &{prefix}_refusal,",
         "};",
         f"static const char *{prefix}_open(void) {{ return cuvil_gpu_open(&{program}); }}",
         f"static void {prefix}_erase_device(void) {{ cuvil_gpu_erase(&{program}); }}",
         f"static double {prefix}_time(void) {{ return cuvil_gpu_time(&{program}); }}",
-        f"static void {prefix}_infer(void) {{ cuvil_gpu_infer(&{program}); }}",
+        f"static void {prefix}_infer(void) {{ cuvil_gpu_infer(&{program});{report} }}",
         f"static const cuvil_device {prefix}_computing_device = {{",
         f"    {c_string(gpu.name)}, {block.total}ul, {prefix}_open, {prefix}_erase_device, {prefix}_time,",
         "    cuvil_gpu_name,",

@@ -138,6 +138,8 @@ def taps_apart(window: Window) -> Window:
 
 
 def _plain_window(extent: Three, kernel: Three, step: Three, dilation: Three, origin: int, run: bool) -> Window:
+    if run:  # its rows are pieces of the one axis, whatever the strides along the others are
+        step, dilation = (1, 1, step[2]), (1, 1, dilation[2])
     return Window(kernel, step, dilation, extent, (1, 1, 1), False, run, (origin,), ((0, 0, 0),), (0,))
 
 

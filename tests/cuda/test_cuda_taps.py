@@ -181,12 +181,9 @@ def test_a_shape_decides_and_the_file_is_smaller():
 
 
 def test_a_layer_keeps_taps_by_its_share_of_the_constants():
-    """Where it has little of the engine's constants the time is not given; where many pixels would be computed neither."""
-    of = {
-        size: lowered_in_form(conv_model(size[0], 256, 256, size[1:], (3, 3)), 32)[1]
-        for size in ((1, 14, 14), (1, 96, 96))
-    }
-    (layer,), (large,) = ([g for g in m.graphs[1:] if taps.may_take_taps(g)] for m in of.values())
+    """Neither where it has little of the engine's constants nor where many pixels make the transform frequent."""
+    modules = (lowered_in_form(conv_model(1, 256, 256, (n, n), (3, 3)), 32)[1] for n in (14, 96))
+    (layer,), (large,) = ([g for g in m.graphs[1:] if taps.may_take_taps(g)] for m in modules)
     weights = 256 * 256 * 64
     assert taps.prefers_taps(layer, SM_90, 3 * weights)
     assert not taps.prefers_taps(layer, SM_90, 18 * weights), "layer 3 of ResNet-18"

@@ -19,7 +19,7 @@ from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.packing import TAPS, pack_weight
 from compiler_kernels.targets.c.writer import root_of
 from compiler_kernels.targets.cuda.families.winograd import winograd_shape
-from compiler_kernels.targets.cuda.families.winograd_tiles import choose_tile
+from compiler_kernels.targets.cuda.families.winograd_tiles import cheapest
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.tuning import table
 
@@ -41,13 +41,14 @@ def may_take_taps(function: Graph) -> bool:
 def prefers_taps(function: Graph, gpu: Gpu, constants: int) -> bool:
     """Whether the kernel of ``function`` should transform the taps, in an engine with ``constants`` bytes of constants.
     Shapes decide, the target's tiles and their estimated microseconds among them; no number in a graph does."""
-    shape = winograd_shape(function)
-    if shape is None or not may_take_taps(function):
+    plain = winograd_shape(function)
+    if plain is None or not may_take_taps(function):
         return False
-    plain, tile = choose_tile(shape, gpu), choose_tile(replace(shape, taps=True), gpu)
-    if plain is None or tile is None:
+    taps = replace(plain, taps=True)
+    without, tile = cheapest(plain, gpu), cheapest(taps, gpu)  # estimates only: one of a measured tile may be far off
+    if without is None or tile is None:
         return False
-    lost = tile.cost(replace(shape, taps=True), gpu) - plain.cost(shape, gpu)
+    lost = tile.cost(taps, gpu) - without.cost(plain, gpu)
     return lost * constants <= MOST_LOST * function.types()[root_of(function).operands[1]].nbytes
 
 

@@ -192,7 +192,10 @@ def candidates(shape: Shape) -> Iterator[Tile]:
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
     """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
     row = tabled(shape.family, gpu, shape.key)
-    if row:
-        return Tile(*row)
+    return Tile(*row) if row else cheapest(shape, gpu)
+
+
+def cheapest(shape: Shape, gpu: Gpu) -> Tile | None:
+    """By estimate alone; ``None`` where none fits."""
     found = [t for t in candidates(shape) if t.fits(shape, gpu)]
     return min(found, key=lambda t: t.cost(shape, gpu), default=None)

@@ -254,6 +254,8 @@ def test_the_driver_s_types_are_those_of_cuda_h(tmp_path):
             "static_assert((int)CU_MAX_DYNAMIC_SHARED_BYTES == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);",
             "static_assert((int)CU_NON_PORTABLE_CLUSTER_ALLOWED == "
             "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);",
+            "CUresult (*word)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = cuStreamWriteValue32;",
+            "CUresult (*mapped)(CUdeviceptr *, void *, unsigned) = cuMemHostGetDevicePointer;",
             "static_assert((int)CU_CAPTURE_THREAD_LOCAL == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);",
             "static_assert((int)CU_LAUNCH_CLUSTER_DIMENSION == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);",
             "static_assert((int)CU_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION == "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import subprocess
 import sys
 
@@ -47,6 +48,7 @@ FAULTS = [  # function=result[@from which call on], exit code, what the sentence
     ("cuGraphInstantiateWithFlags=2", 4, "cuGraphInstantiateWithFlags reported"),
     ("cuGraphLaunch=719", 3, "free the GPU's memory, or run a CPU engine"),
     ("cuStreamSynchronize=700@2", 3, "cuStreamSynchronize reported"),
+    ("cuStreamWriteValue32_v2=719@2", 3, "cuStreamWriteValue32 reported"),
     ("cuCtxPushCurrent_v2=201@2", 3, "cuCtxPushCurrent reported"),
 ]
 
@@ -93,14 +95,15 @@ def test_without_a_fault_the_same_driver_works(tiny, tmp_path):
     [
         "cuGraphLaunch=719@3",
         "cuGraphLaunch=719@6",
-        "cuStreamSynchronize=700@7",
+        "cuStreamSynchronize=700@3",
         "cuEventRecord=1@3",
         "cuEventElapsedTime=1@2",
         "cuCtxPushCurrent_v2=201@7",
     ],
 )
 def test_a_gpu_that_fails_while_it_is_timed_gives_no_times(tiny, fault):
-    """Four inferences and three measurements: the first fails in the third inference, the others in a measurement."""
+    """Four inferences and three measurements: the first fails in the third inference, the others in a measurement.
+    Only measurements wait for the stream (an inference sees the word), after the one wait of the start."""
     folder, emulated = tiny
     for extra in ((), ("--json",)):
         done = _run(emulated, fault, folder / "engine.bin", "--bench", 3, *extra)
@@ -109,10 +112,39 @@ def test_a_gpu_that_fails_while_it_is_timed_gives_no_times(tiny, fault):
         assert not extra or json.loads(done.stdout)["check"] == "gpu"
 
 
-def test_page_locked_memory_that_the_system_does_not_give_is_no_failure(tiny, tmp_path):
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "cuMemHostRegister_v2=2",  # no page is locked: ordinary copies
+        "cuMemHostRegister_v2=2@2",  # the input's pages, but not the output's
+        "cuMemHostRegister_v2=2@3",  # both, but not the word's
+        "cuMemHostGetDevicePointer_v2=1",  # locked, but not mapped
+        "cuStreamWriteValue32_v2=801",  # the stream writes no word: the driver waits
+        "word=1",  # a word that is never seen: the driver is asked
+    ],
+)
+def test_what_only_makes_an_inference_faster_may_be_missing(tiny, tmp_path, fault):
     folder, emulated = tiny
-    words = (folder / "engine.bin", "--input", folder / "x.npy", "--output-dir", tmp_path / "out")
-    assert _run(emulated, "cuMemHostRegister_v2=2", *words).returncode == 0
+    found = []
+    for name in ("none", fault):
+        words = (folder / "engine.bin", "--input", folder / "x.npy", "--output-dir", tmp_path / name)
+        done = _run(emulated, name, *words)
+        assert done.returncode == 0, done.stderr
+        found.append((tmp_path / name / "prob.npy").read_bytes())
+    assert found[0] == found[1]
+    said = json.loads(_run(emulated, fault, folder / "engine.bin", "--bench", 3, "--json").stdout)
+    assert said["wall_us"]["median"] > (2000 if fault == "word=1" else 0)  # that one spins 2 ms in every inference
+
+
+def test_a_copy_that_fails_while_the_gpu_is_timed_gives_no_times(tiny):
+    folder, emulated = tiny
+    text = generate_frozen(freeze_model(tiny_model_bytes(batch=1)), resolve_target("cuda-sm_90"))["engine.c"].decode()
+    launches = int(re.search(r"cuvil_launches, (\d+), cuvil_offsets", text)[1])
+    first = 2 * launches + 3  # two graphs, one of which copies an input and an output, come before
+    for call, code in ((first - 1, 4), (first, 3), (first + 2, 3), (first + 3, 0)):
+        done = _run(emulated, f"cuLaunchKernelEx=719@{call}", folder / "engine.bin", "--bench", 3)
+        assert done.returncode == code, (call, done.stderr)
+        assert ("cuLaunchKernelEx reported" in done.stderr) == bool(code)
 
 
 def test_a_driver_without_a_function_is_too_old(tiny, tmp_path):

@@ -111,6 +111,7 @@ CUVIL_FN int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mas
 CUVIL_FN int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
 template <class T> CUVIL_FN T __ldg(const T *p) { return *p; }
+template <class T> CUVIL_FN T __ldcs(const T *p) { return *p; }
 CUVIL_FN int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
 CUVIL_FN unsigned __float_as_uint(float x) { unsigned i; memcpy(&i, &x, 4); return i; }
 CUVIL_FN float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }

@@ -112,9 +112,9 @@ int copy(void *to, const void *from, size_t bytes)
 
 #ifdef CUVIL_EMULATED_FAULTS
 /* What the environment says of the function called so, or of ordinary results (the version, the number of devices). */
+int calls;
 int wanted(const char *name, int otherwise)
 {
-    static int calls;
     const char *text = getenv("CUVIL_EMULATED_FAULT");
     const size_t size = strlen(name);
     if (!text || strncmp(text, name, size) || text[size] != '=') return otherwise;
@@ -122,8 +122,17 @@ int wanted(const char *name, int otherwise)
     const int result = (int)strtol(text + size + 1, &end, 10);
     return ++calls >= (*end == '@' ? atoi(end + 1) : 1) ? result : otherwise;
 }
+/* Whether the next call of the function called so is to fail. */
+bool about_to_fail(const char *name)
+{
+    const int before = calls;
+    const bool found = wanted(name, SUCCESS) != SUCCESS;
+    calls = before;
+    return found;
+}
 #else
 int wanted(const char *, int otherwise) { return otherwise; }
+bool about_to_fail(const char *) { return false; }
 #endif
 
 } // namespace
@@ -236,6 +245,11 @@ cu_result cuMemHostRegister_v2(void *, size_t, unsigned)
     MAY_FAIL;
     return SUCCESS;
 }
+cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory, unsigned)
+{
+    MAY_FAIL;
+    return *pointer = (cu_pointer)(uintptr_t)memory, SUCCESS;
+}
 /* One that does not wait for the default stream. */
 cu_result cuStreamCreate(cu_stream *stream, unsigned) { return *stream = (cu_stream)(void *)&launches, SUCCESS; }
 cu_result cuStreamSynchronize(cu_stream stream)
@@ -243,6 +257,14 @@ cu_result cuStreamSynchronize(cu_stream stream)
     MAY_FAIL;
     NEEDS_CONTEXT;
     if (!stream) make_late();
+    return SUCCESS;
+}
+/* Not written where the stream failed, as who waits for it will hear; with the fault "word" the write is never seen. */
+cu_result cuStreamWriteValue32_v2(cu_stream, cu_pointer to, unsigned value, unsigned)
+{
+    MAY_FAIL;
+    NEEDS_CONTEXT;
+    if (!about_to_fail("cuStreamSynchronize") && !wanted("word", 0)) __atomic_store_n((unsigned *)(uintptr_t)to, value, __ATOMIC_RELEASE);
     return SUCCESS;
 }
 cu_result cuStreamBeginCapture_v2(cu_stream, int)
@@ -284,8 +306,9 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     MAY_FAIL;
     NEEDS_CONTEXT;
     const cuvil_emulated_kernel *kernel = (const cuvil_emulated_kernel *)(void *)function;
-    if (!capturing || kernel->parameters > MOST_ARGUMENTS) return INVALID_VALUE;
-    Step *s = add();
+    if (kernel->parameters > MOST_ARGUMENTS) return INVALID_VALUE;
+    static Step alone;
+    Step *s = capturing ? add() : &alone;
     s->kernel = kernel;
     s->grid[0] = config->grid_x, s->grid[1] = config->grid_y, s->grid[2] = config->grid_z;
     s->threads = config->block_x;
@@ -294,7 +317,7 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     for (unsigned k = 0; k < config->attribute_count; k++)
         if (config->attributes[k].id == CU_LAUNCH_CLUSTER_DIMENSION) s->cluster = config->attributes[k].value.cluster.x;
     for (int k = 0; k < kernel->parameters; k++) s->arguments[k] = *(void **)arguments[k];
-    return SUCCESS;
+    return capturing ? SUCCESS : execute(s);
 }
 cu_result cuEventCreate(cu_event *event, unsigned) { return *event = nullptr, SUCCESS; }
 cu_result cuEventRecord(cu_event, cu_stream)

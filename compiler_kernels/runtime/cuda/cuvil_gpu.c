@@ -7,13 +7,18 @@
 #include "cuvil_gpu.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cuvil_gpu_driver.h"
 
 enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 512, OLDEST_DRIVER = 13000 }; /* the version of nvcc (toolchain/nvcc.py) */
+/* Up to here threads copy an input or output (cuvil_copy.h, whose blocks these are); what is larger is the copy engine's. */
+enum { MOST_COPIED = 256 * 1024, COPY_THREADS = 256, COPY_BLOCK = 16 * 1024, PAGE = 4096, MOST_TRANSFERS = 1024 };
+enum { SPIN_TURNS = 256, SPIN_NANOSECONDS = 2000000 };
 
 static struct {
 #define DECLARE(name, arguments) cu_result(*name) arguments;
@@ -31,7 +36,15 @@ static cu_stream stream;
 static cu_event before, after;
 static cu_pointer block;
 static cu_function functions[MOST_LAUNCHES];
-static cu_graph_exec whole, kernels; /* with the copies of inputs and outputs, and without */
+static cu_function copier;
+static cu_graph_exec whole, kernels;                                       /* with the copies of inputs and outputs, and without */
+static cu_pointer mapped_inputs[MOST_TRANSFERS], mapped_outputs[MOST_TRANSFERS]; /* 0: not page-locked */
+
+/* How many inferences have ended: written by the GPU, read here, and never written here. The page is its own, so that no write
+ * of this process after a fork moves it away from the one the GPU knows. */
+static _Alignas(PAGE) _Atomic unsigned ended[PAGE / sizeof(unsigned)];
+static cu_pointer ended_mapped; /* 0: the driver waits instead */
+static unsigned begun;
 
 /* 0 when the call succeeded; else the sentence is in problem. */
 static int failed(cu_result result, const char *call) {
@@ -125,6 +138,7 @@ static const char *load_kernels(const cuvil_gpu_program *program, const cuvil_im
         }
         if (one->cluster > 8) TRY(FuncSetAttribute, functions[i], CU_NON_PORTABLE_CLUSTER_ALLOWED, 1);
     }
+    TRY(ModuleGetFunction, &copier, module, "cuvil_copy");
     return NULL;
 }
 
@@ -146,7 +160,7 @@ static const char *launch(const cuvil_gpu_program *program, int number) {
         attributes[count].value.cluster.y = attributes[count].value.cluster.z = 1;
         count++;
     }
-    /* The first kernel follows a copy, which has no programmatic end. */
+    /* The first kernel follows a copy, which need not be a kernel. */
     if (one->dependent && number > 0) {
         attributes[count].id = CU_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION;
         attributes[count].value.programmatic = 1;
@@ -158,15 +172,49 @@ static const char *launch(const cuvil_gpu_program *program, int number) {
     return NULL;
 }
 
+/* Page-locked memory is copied faster, and the GPU can write there itself. Where the system allows no locked pages, or the
+ * driver maps none, ordinary copies do: 0. With unified addresses, as every 64-bit process has, what is locked is mapped. */
+static cu_pointer lock_pages(void *memory, unsigned long bytes) {
+    cu_pointer found = 0;
+    if (cu.MemHostRegister(memory, (bytes + PAGE - 1) / PAGE * PAGE, 0) || cu.MemHostGetDevicePointer(&found, memory, 0)) return 0;
+    return found;
+}
+
+static int copied_by_threads(const cuvil_transfer *one, cu_pointer mapped) {
+    return mapped && one->bytes <= MOST_COPIED && (mapped | (block + one->offset)) % 16 == 0;
+}
+
+static const char *launch_copy(cu_pointer from, cu_pointer to, unsigned long bytes) {
+    void *arguments[] = {&from, &to, &bytes};
+    const unsigned blocks = (unsigned)((bytes + COPY_BLOCK - 1) / COPY_BLOCK);
+    const cu_launch_config config = {blocks, 1, 1, COPY_THREADS, 1, 1, 0, stream, NULL, 0};
+    TRY(LaunchKernelEx, &config, copier, arguments, NULL);
+    return NULL;
+}
+
 static const char *copy_in(const cuvil_gpu_program *program) {
-    for (int i = 0; i < program->input_count; i++)
-        TRY(MemcpyHtoDAsync, block + program->inputs[i].offset, program->inputs[i].host, program->inputs[i].bytes, stream);
+    for (int i = 0; i < program->input_count; i++) {
+        const cuvil_transfer *one = program->inputs + i;
+        if (copied_by_threads(one, mapped_inputs[i])) {
+            const char *wrong = launch_copy(mapped_inputs[i], block + one->offset, one->bytes);
+            if (wrong) return wrong;
+        } else {
+            TRY(MemcpyHtoDAsync, block + one->offset, one->host, one->bytes, stream);
+        }
+    }
     return NULL;
 }
 
 static const char *copy_out(const cuvil_gpu_program *program) {
-    for (int i = 0; i < program->output_count; i++)
-        TRY(MemcpyDtoHAsync, program->outputs[i].host, block + program->outputs[i].offset, program->outputs[i].bytes, stream);
+    for (int i = 0; i < program->output_count; i++) {
+        const cuvil_transfer *one = program->outputs + i;
+        if (copied_by_threads(one, mapped_outputs[i])) {
+            const char *wrong = launch_copy(block + one->offset, mapped_outputs[i], one->bytes);
+            if (wrong) return wrong;
+        } else {
+            TRY(MemcpyDtoHAsync, one->host, block + one->offset, one->bytes, stream);
+        }
+    }
     return NULL;
 }
 
@@ -201,11 +249,16 @@ static const char *prepare(const cuvil_gpu_program *program, const cuvil_image *
     TRY(MemcpyHtoD, block, program->weights, program->weights_bytes);
     wrong = settle();
     if (wrong) return wrong;
-    /* Page-locked buffers are copied faster; where the system allows no locked pages, ordinary copies do. */
+    int every_output = 1;
     for (int i = 0; i < program->input_count; i++)
-        (void)cu.MemHostRegister(program->inputs[i].host, (program->inputs[i].bytes + 4095) / 4096 * 4096, 0);
-    for (int i = 0; i < program->output_count; i++)
-        (void)cu.MemHostRegister(program->outputs[i].host, (program->outputs[i].bytes + 4095) / 4096 * 4096, 0);
+        mapped_inputs[i] = lock_pages(program->inputs[i].host, program->inputs[i].bytes);
+    for (int i = 0; i < program->output_count; i++) {
+        mapped_outputs[i] = lock_pages(program->outputs[i].host, program->outputs[i].bytes);
+        every_output = every_output && mapped_outputs[i];
+    }
+    /* A copy into memory that is not locked may end on this side: only the driver knows when. */
+    ended_mapped = every_output ? lock_pages((void *)ended, sizeof ended) : 0;
+    if (ended_mapped && cu.StreamWriteValue32(stream, ended_mapped, begun, 0)) ended_mapped = 0;
     wrong = capture(program, 1, &whole);
     return wrong ? wrong : capture(program, 0, &kernels);
 }
@@ -250,8 +303,41 @@ static const char *enter(const cuvil_gpu_program *program) {
     return NULL;
 }
 
+static void relax(void) {
+#if defined(__x86_64__)
+    __asm__ volatile("pause" ::: "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static long long nanoseconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (long long)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* 1 as soon as the GPU has written that inference `number` has ended, 0 when it did not for a while. */
+static int seen(unsigned number) {
+    const long long end = nanoseconds() + SPIN_NANOSECONDS;
+    do {
+        for (int i = 0; i < SPIN_TURNS; i++) {
+            if (atomic_load_explicit(ended, memory_order_acquire) == number) return 1;
+            relax();
+        }
+    } while (nanoseconds() < end);
+    return 0;
+}
+
+/* The word is written after everything before it in the stream, behind a fence for the whole system (driver API manual,
+ * cuStreamWriteValue32), so who reads it finds the outputs there. A GPU that failed writes none: the driver, asked after
+ * the spin, reports what happened, and also does the waiting for long inferences. */
 static const char *run(void) {
     TRY(GraphLaunch, whole, stream);
+    if (ended_mapped) {
+        TRY(StreamWriteValue32, stream, ended_mapped, ++begun, 0);
+        if (seen(begun)) return NULL;
+    }
     TRY(StreamSynchronize, stream);
     return NULL;
 }

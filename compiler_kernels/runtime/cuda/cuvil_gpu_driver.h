@@ -71,8 +71,10 @@ typedef struct {
     X(MemcpyHtoDAsync, (cu_pointer to, const void *from, size_t bytes, cu_stream stream)) \
     X(MemcpyDtoHAsync, (void *to, cu_pointer from, size_t bytes, cu_stream stream)) \
     X(MemHostRegister, (void *memory, size_t bytes, unsigned flags)) \
+    X(MemHostGetDevicePointer, (cu_pointer *pointer, void *memory, unsigned flags)) \
     X(StreamCreate, (cu_stream *stream, unsigned flags)) \
     X(StreamSynchronize, (cu_stream stream)) \
+    X(StreamWriteValue32, (cu_stream stream, cu_pointer to, unsigned value, unsigned flags)) \
     X(StreamBeginCapture, (cu_stream stream, int mode)) \
     X(StreamEndCapture, (cu_stream stream, cu_graph *graph)) \
     X(GraphInstantiateWithFlags, (cu_graph_exec *exec, cu_graph graph, unsigned long long flags)) \
@@ -103,8 +105,10 @@ typedef struct {
 #define CUVIL_DRIVER_NAME_MemcpyHtoDAsync "cuMemcpyHtoDAsync_v2"
 #define CUVIL_DRIVER_NAME_MemcpyDtoHAsync "cuMemcpyDtoHAsync_v2"
 #define CUVIL_DRIVER_NAME_MemHostRegister "cuMemHostRegister_v2"
+#define CUVIL_DRIVER_NAME_MemHostGetDevicePointer "cuMemHostGetDevicePointer_v2"
 #define CUVIL_DRIVER_NAME_StreamCreate "cuStreamCreate"
 #define CUVIL_DRIVER_NAME_StreamSynchronize "cuStreamSynchronize"
+#define CUVIL_DRIVER_NAME_StreamWriteValue32 "cuStreamWriteValue32_v2"
 #define CUVIL_DRIVER_NAME_StreamBeginCapture "cuStreamBeginCapture_v2"
 #define CUVIL_DRIVER_NAME_StreamEndCapture "cuStreamEndCapture"
 #define CUVIL_DRIVER_NAME_GraphInstantiateWithFlags "cuGraphInstantiateWithFlags"

@@ -140,7 +140,7 @@ def _generate(
     head = [*note, f" * Kernels for {gpu.name}; the comment above each is the IR it implements. */"]
     files: dict[str, bytes] = {"engine.c": b"", "kernels.c": NO_KERNELS.encode()}
     kernels = [launch.kernel for launch in launches]
-    files["kernels.cu"] = unit_text(kernels, head).encode()
+    files["kernels.cu"] = unit_text(kernels, head, copies=True).encode()
     second = triton_file(kernels, [line.strip("/* ") for line in head]).encode()
     files |= {"kernels_triton.py": second} if second else {}
     logic = generate_clinical(clinical, prefix, identity.config_digest, note)

@@ -30,8 +30,11 @@ _SOME: Final = (
 )
 
 
-def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = ()) -> str:
-    """The text of the kernels, each once, after ``head`` (comment lines) and the headers they need."""
+def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = (), copies: bool = False) -> str:
+    """The text of the kernels, each once, after ``head`` (comment lines) and the headers they need.
+
+    ``copies``: with the kernel by which an engine's host library copies inputs and outputs.
+    """
     unique = {k.name: k for k in kernels}.values()
     needed = [name for name, words in _SOME if any(w in k.text for k in unique for w in words)]
     return "\n".join(
@@ -39,7 +42,7 @@ def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = ()) -> str:
             *head,
             '#include "cuvil_device.h"',
             "#define CA1_VL 1",
-            *(f'#include "{name}"' for name in (*HEADERS, *needed)),
+            *(f'#include "{name}"' for name in (*HEADERS, *needed, *["cuvil_copy.h"] * copies)),
             "",
             *(k.text for k in unique if k.triton is None),
             "#ifdef CUVIL_EMULATE",
@@ -50,6 +53,7 @@ def unit_text(kernels: Sequence[CudaKernel], head: Sequence[str] = ()) -> str:
             ),
             'extern "C" const cuvil_emulated_kernel cuvil_emulated_kernels[] = {',
             *(f"    CUVIL_EMULATED({k.name}, {int(k.independent)})" for k in unique),
+            *["    CUVIL_EMULATED(cuvil_copy, 1)"] * copies,
             "    {nullptr, nullptr, 0, 0}};",
             "#endif",
             "",

@@ -20,6 +20,7 @@ from itertools import pairwise
 from compiler_kernels.ir import bands
 from compiler_kernels.ir.graph import ANONYMOUS, Graph, Module, Op
 from compiler_kernels.ir.stretches import Stretch, stretches
+from compiler_kernels.ir.weights import ALIGNMENT
 
 
 def _is_main(module: Module, graph: Graph) -> bool:
@@ -51,8 +52,8 @@ def buffers(module: Module, graph: Graph) -> Iterator[str]:
         if op.name == "tensor.alloc":
             if op.type is None or ANONYMOUS in op.type.shape:
                 yield f"tensor.alloc %{op.result} has no shape that is bounded"
-            elif arena is not None and op.has("offset") and op.int_("offset") + op.out.nbytes > arena:
-                yield f"tensor.alloc %{op.result} ends beyond the arena of {arena} bytes"
+            elif arena is not None:
+                yield from _inside(op, arena)
             if op.has("input") and (
                 not 0 <= op.int_("input") < len(graph.inputs) or op.type != graph.inputs[op.int_("input")].type
             ):
@@ -75,9 +76,23 @@ def buffers(module: Module, graph: Graph) -> Iterator[str]:
             room = rooms[op.into]
             if op.type is None or allocs[room.buffer].out.dtype != op.type.dtype or room.size < op.type.nbytes:
                 yield f"%{op.result} does not fit its buffer %{op.into}"
-            if op.has("in_place") and room not in [home.get(o) for o in op.operands]:
+            over = room in [home.get(o) for o in op.operands]
+            if op.has("in_place") and not over:
                 yield f"%{op.result} is marked in_place, but no operand lives in %{op.into}"
+            if module.level == "l1" and over and not op.has("in_place"):
+                yield f"%{op.result} is not marked in_place, but an operand lives in %{op.into}"
             home[op.result] = room
+
+
+def _inside(op: Op, arena: int) -> Iterator[str]:
+    """A planned allocation begins where kernels may copy 64 bytes at once, and ends in the arena."""
+    if not op.has("offset"):
+        if not op.has("output"):
+            yield f"tensor.alloc %{op.result} has no place in the arena"
+    elif op.int_("offset") < 0 or op.int_("offset") % ALIGNMENT:
+        yield f"tensor.alloc %{op.result} begins at {op.int_('offset')}, which is no multiple of {ALIGNMENT}"
+    elif op.int_("offset") + op.out.nbytes > arena:
+        yield f"tensor.alloc %{op.result} ends beyond the arena of {arena} bytes"
 
 
 def _joined(op: Op, home: Mapping[str, Stretch]) -> Iterator[str]:
@@ -110,6 +125,8 @@ class _Arena:
     # Values of which some calls read bands of rows, and what has been overwritten of them.
     banded: frozenset[str] = frozenset()
     lost: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+    # Whether a statement has written yet.
+    called: bool = False
     # Where an allocation begins and ends in the arena, once the plan says so.
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -205,7 +222,7 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
         if op.name == "tensor.alloc":
             arena.allocate(op)
             if op.has("input"):
-                arena.put(graph.inputs[op.int_("input")].id, arena.rooms[op.result])
+                yield from _input(op, graph.inputs[op.int_("input")].id, arena)
             continue
         if op.name == "tensor.part":
             continue
@@ -218,7 +235,8 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
         if op.has("workspace"):
             workspace, room = arena.rooms[op.str_("workspace")], arena.rooms[op.into]
             arena.end(workspace, f"overwritten by the workspace of %{op.result}")
-            if arena.overlap(workspace, room if band is None else bands.written(band, room)):
+            target = room if band is None else bands.written(band, room)
+            if workspace == target or arena.overlap(workspace, target):
                 yield f"%{op.result} shares bytes with its workspace"
         for number, operand in enumerate((*op.operands, *_conditions(op))):
             if why := arena.missing(operand, band if number == 0 else None):
@@ -228,7 +246,7 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
             if place is not None:
                 arena.put(op.result, place)
         else:
-            room = arena.rooms[op.into]
+            room, arena.called = arena.rooms[op.into], True
             if room.buffer in arena.freed:
                 yield f"%{op.result} is written into %{op.into} after it was freed"
             for number, operand in enumerate(op.operands):
@@ -252,6 +270,16 @@ def lifetimes(module: Module, graph: Graph) -> Iterator[str]:
         return
     yield from (f"%{b} is never freed" for b in arena.allocs if b not in arena.freed and b not in kept)
     yield from (f"the returned buffer %{b} is freed" for b in sorted(kept) if b in arena.freed)
+
+
+def _input(op: Op, value: str, arena: _Arena) -> Iterator[str]:
+    """Inputs are all there before the first call, each in one place."""
+    if value in arena.home:
+        yield f"input %{value} has a second place, %{op.result}"
+    if arena.called:
+        yield f"input %{value} is placed in %{op.result} after a call"
+    arena.end(arena.rooms[op.result], f"overwritten by input %{value}")
+    arena.put(value, arena.rooms[op.result])
 
 
 def _band(op: Op, band: Graph, arena: _Arena, functions: Mapping[str, Graph], graph: Graph) -> Iterator[str]:

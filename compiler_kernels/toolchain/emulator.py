@@ -25,6 +25,8 @@ from compiler_kernels.toolchain.zig import ZigDriver, zig_executable
 
 Bytes = NDArray[np.uint8]
 
+PAGE: Final = 4096
+
 # As of the C target's generated code; no exceptions and no type information, so that no C++ library is needed.
 FLAGS: Final = (
     "-std=c++17",
@@ -113,6 +115,7 @@ class Emulator:
         self._runs = {bytes(entry.name).decode(): int(entry.run) for entry in table}
         self._emulate = self._library.cuvil_emulate
         self._emulate.restype = ctypes.c_char_p
+        self._guarded: list[tuple[int, int]] = []
 
     def run(self, launch: Launch, memory: Memory, seed: int = 0) -> None:
         """One launch of a plan on its memory."""
@@ -121,6 +124,11 @@ class Emulator:
             workspace = memory.at(place, launch.kernel.workspace_bytes)
             workspace[:] = 0xFF
         self.launch(launch.kernel.name, memory.pointers(launch), seed, workspace)
+
+    def guard(self, memory: Memory) -> None:
+        """From now on, a kernel that may start early (``CudaKernel.dependent``) must not touch what other kernels write
+        of ``memory``, which has pages of its own, before it waits; one that does is a ``CuvilError``. For tests."""
+        self._guarded = memory.pages()
 
     def launch(self, name: str, pointers: Sequence[int], seed: int = 0, workspace: Bytes | None = None) -> None:
         """Run the whole grid of kernel ``name`` on ``pointers`` (operands and result; each addresses the first byte).
@@ -136,10 +144,13 @@ class Emulator:
         refusal = ctypes.c_int(0)
         extra += [ctypes.addressof(refusal)] if kernel.refusals else []
         arguments = (ctypes.c_void_p * (len(pointers) + len(extra)))(*pointers, *extra)
+        for first, size in self._guarded if kernel.dependent else ():
+            self._library.cuvil_emulated_guard(ctypes.c_void_p(first), ctypes.c_size_t(size))
         problem = self._emulate(
             ctypes.c_void_p(self._runs[name]), arguments, (ctypes.c_uint * 3)(*kernel.grid), kernel.block,
             kernel.shared_bytes, kernel.cluster, int(kernel.independent), ctypes.c_uint64(seed),
         )  # fmt: skip
+        self._library.cuvil_emulated_guard(None, ctypes.c_size_t(0))
         if problem is not None:
             raise CuvilError(f"kernel {name}, emulated: {problem.decode()}")
         if tickets.any():
@@ -151,7 +162,7 @@ def _aligned(memory: NDArray[Any]) -> int:
 
 
 class Memory:
-    """Device memory of one plan: inputs, outputs, weights and arena, each aligned to 64 bytes."""
+    """Device memory of one plan: inputs, outputs, weights and arena, each in pages of its own."""
 
     def __init__(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[int], weights: bytes, arena: int) -> None:
         self._spaces: dict[tuple[str, int], Bytes] = {}
@@ -163,8 +174,8 @@ class Memory:
         self._add("arena", 0, arena)[:] = 0xFF
 
     def _add(self, space: str, index: int, size: int) -> Bytes:
-        room = np.zeros(size + 128, np.uint8)
-        start = -room.ctypes.data % 64
+        room = np.zeros(size + 2 * PAGE, np.uint8)
+        start = -room.ctypes.data % PAGE
         self._spaces[space, index] = room[start : start + size]
         return self._spaces[space, index]
 
@@ -179,6 +190,14 @@ class Memory:
     def pointers(self, launch: Launch) -> list[int]:
         """Addresses of the operands and of the result."""
         return [self.of(p.space, p.index).ctypes.data + p.offset for p in launch.arguments]
+
+    def pages(self) -> list[tuple[int, int]]:
+        """First byte and size of the whole pages of every buffer but the weights; nothing else lies in them."""
+        return [
+            (data.ctypes.data, max(1, -(-data.nbytes // PAGE)) * PAGE)
+            for key, data in self._spaces.items()
+            if key[0] != "weights"
+        ]
 
     def snapshot(self) -> Mapping[tuple[str, int], Bytes]:
         """Copies of every buffer that kernels write."""

@@ -74,6 +74,7 @@ def run_launches(
 ) -> dict[str, Array]:
     """The outputs of one inference by name, NaN canonical; all memory but inputs and weights is full of NaN before."""
     memory = memory_of(module, store, inputs)
+    emulator.guard(memory)
     for launch in launches:
         emulator.run(launch, memory, seed)
     found = {}
@@ -135,6 +136,7 @@ def check_module(
     tested = plan(module, gpu, "g", emit)
     emulator = Emulator([launch.kernel for launch in (*plain, *tested)], gcc)
     memory = memory_of(module, store, inputs)
+    emulator.guard(memory)
     own = []
     for reference, launch in zip(plain, tested, strict=True):
         before = memory.snapshot()

@@ -10,7 +10,8 @@ from tiny_models import tiny_model_bytes
 
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.cuda.fallback import emit_fallback
-from compiler_kernels.toolchain.emulator import Emulator
+from compiler_kernels.targets.cuda.kernel import CudaKernel
+from compiler_kernels.toolchain.emulator import Emulator, Memory
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,55 @@ def test_scalar_code_as_device_code_gives_the_engine_s_bits():
     x = emulation.random_input(module.main.inputs[0].type)
     got = emulation.run_module(module, store, [x], emit=emit_fallback)
     assert np.array_equal(got["prob"], emulation.engine_outputs(model, {"image": x})["prob"])
+
+
+EARLY = {
+    "whole": ("", ""),
+    "reads early": ("    cuvil_grid_wait();\n", "    own[t] = p0[block * 64 + t];\n    cuvil_grid_wait();\n"),
+    "zeroes early": ("    cuvil_grid_wait();\n", "    y[block * 64 + t] = 0.0f;\n    cuvil_grid_wait();\n"),
+    "one thread does not wait": ("    cuvil_grid_wait();\n", "    if (t != 5 || block != 2) cuvil_grid_wait();\n"),
+}
+
+
+def test_memory_that_is_touched_before_the_launch_before_has_ended_is_found():
+    """No bit shows it here, where one launch runs after another: pages do, which nobody may touch until all wait."""
+    names = {case: f"early{n}" for n, case in enumerate(EARLY)}
+    kernels = [primitives.kernel(names[case], *EARLY[case]) for case in EARLY]
+    x = _inputs()
+    memory = Memory([x], [x.nbytes], bytes(64), 64)
+    emulator = Emulator(kernels)
+    emulator.guard(memory)
+    pointers = [memory.of(space).ctypes.data for space in ("input", "output")]
+    for case, name in names.items():
+        if case == "whole":
+            emulator.launch(name, pointers, 1)
+            assert memory.of("output").tobytes() == _expected(x).tobytes()
+        else:
+            with pytest.raises(CuvilError, match="before it waited"):
+                emulator.launch(name, pointers, 1)
+
+
+def test_a_thread_that_has_its_work_alone_waits_too():
+    text = """
+extern "C" __global__ void NAME(const float *p0, float *y)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    WAIT
+    y[i] = p0[i];
+}
+"""
+    kernels = [
+        CudaKernel(
+            name, text.replace("NAME", name).replace("WAIT", wait), (2, 1, 1), 8, independent=True, dependent=True
+        )
+        for name, wait in (("waits", "cuvil_grid_wait();"), ("does_not", "/* cuvil_grid_wait(); */"))
+    ]
+    x = _inputs()
+    memory = Memory([x], [x.nbytes], bytes(64), 64)
+    emulator = Emulator(kernels)
+    emulator.guard(memory)
+    pointers = [memory.of(space).ctypes.data for space in ("input", "output")]
+    emulator.launch("waits", pointers)
+    assert memory.of("output")[:64].tobytes() == x.tobytes()[:64]
+    with pytest.raises(CuvilError, match="before it waited"):
+        emulator.launch("does_not", pointers)

@@ -236,6 +236,39 @@ def test_buffers_beyond_the_arena_and_places_of_no_input_are_refused():
     assert "no place for input 1" in said(input=1)
 
 
+def test_inputs_share_no_bytes_and_are_there_before_the_first_call():
+    """And no buffer begins off a multiple of 64, lacks a place, or is the workspace of the call that writes it."""
+    net = Net()
+    x, other = net.input(1, 16, 8, 8), net.input(1, 16, 8, 8)
+    deep = net.conv(net.conv(net.conv(x, 16, 256, 1), 256, 256), 256, 16)
+    net.output(net.op("Add", deep, other))
+    module, _ = emulation.lowered(net.model())
+    changed = arranged(module, SM_90, "g").module
+    first, second = (op for op in changed.main.ops if op.has("input"))
+    works = [op for op in changed.main.ops if op.has("workspace")]
+
+    def said(ops):
+        return "\n".join(complaints(replace(changed, graphs=(replace(changed.main, ops=ops), *changed.graphs[1:]))))
+
+    def with_second(op):
+        return tuple(op if o is second else o for o in changed.main.ops)
+
+    assert works and said(changed.main.ops) == ""
+    assert f"overwritten by input %{changed.main.inputs[1].id}" in said(
+        with_second(second.with_attrs(offset=first.int_("offset")))
+    )
+    assert "has a second place" in said(with_second(second.with_attrs(input=0)))
+    others = tuple(op for op in changed.main.ops if op is not second)
+    call = next(n for n, op in enumerate(others) if op.name.startswith("call."))
+    assert "after a call" in said((*others[: call + 1], second, *others[call + 1 :]))
+    assert "no multiple of 64" in said(with_second(second.with_attrs(offset=second.int_("offset") + 4)))
+    assert "no multiple of 64" in said(with_second(second.with_attrs(offset=-64)))
+    bare = tuple((k, v) for k, v in second.attrs if k != "offset")
+    assert "has no place in the arena" in said(with_second(replace(second, attrs=bare)))
+    own = tuple(op.with_attrs(workspace=op.into) if op is works[0] else op for op in changed.main.ops)
+    assert f"%{works[0].result} shares bytes with its workspace" in said(own)
+
+
 def test_the_report_is_of_the_memory_the_engine_has():
     frozen = freeze_model(unet())
     module = lower_to_l2(frozen.module, frozen.store)

@@ -64,6 +64,7 @@ const uint64_t *cuvil_emulated_exchange(uint64_t value, unsigned *live);
 void cuvil_emulated_copy(void *shared, const void *global, unsigned bytes, int kept);
 void cuvil_emulated_commit(void);
 void cuvil_emulated_copy_wait(int pending);
+void cuvil_emulated_grid_wait(void);
 }
 
 CUVIL_FN void __syncthreads() { cuvil_emulated_syncthreads(); }
@@ -148,7 +149,7 @@ CUVIL_FN unsigned cuvil_ticket(unsigned *counter) { return __atomic_fetch_add(co
 CUVIL_FN unsigned cuvil_cluster_rank() { return cuvil_now->rank; }
 CUVIL_FN void cuvil_cluster_sync() { cuvil_emulated_cluster_sync(); }
 template <class T> CUVIL_FN T *cuvil_cluster_at(T *p, unsigned rank) { return (T *)cuvil_emulated_at((void *)p, rank); }
-CUVIL_FN void cuvil_grid_wait() {}
+CUVIL_FN void cuvil_grid_wait() { cuvil_emulated_grid_wait(); }
 CUVIL_FN void cuvil_grid_release() {}
 
 /* The table of kernels at the end of a unit: each called with its pointers in an array. */

@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include "cuvil_emulator_guard.h"
+
 #undef cuvil_shared
 
 __thread cuvil_self *cuvil_now;
@@ -54,6 +56,7 @@ struct Fiber {
     List open; /* asynchronous copies of no group yet */
     Group *groups, *last_group;
     int group_count;
+    bool waited; /* for the launch before */
 };
 
 Fiber *fibers, *running;
@@ -229,6 +232,7 @@ const char *run_group(unsigned block_x, unsigned block_y, unsigned block_z, cons
             f->sp = prepared_stack(stacks + (size_t)(rank * threads + t) * STACK_BYTES);
         }
     }
+    if (guard_count) set_guard(true);
     for (int ended = 0; ended < fiber_count;) {
         bool progress = false;
         uint64_t first, step;
@@ -325,22 +329,46 @@ void cuvil_emulated_copy_wait(int pending)
     }
 }
 
+/* The guard opens when no thread of the block, or cluster, has work left before its own wait. */
+void cuvil_emulated_grid_wait(void)
+{
+    if (!closed) return;
+    if (!running) {
+        set_guard(false);
+        return;
+    }
+    running->waited = true;
+    for (bool all = false; closed && !all;) {
+        all = true;
+        for (int k = 0; k < fiber_count; k++) all = all && (fibers[k].waited || fibers[k].state != READY);
+        if (all) set_guard(false);
+        else yield_as(READY);
+    }
+}
+
 /* Runs a whole grid; arguments are the kernel's pointers. NULL, or the sentence that says what went wrong. */
 const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, const unsigned grid[3], unsigned threads,
                           unsigned shared_bytes, unsigned cluster, int independent, uint64_t seed)
 {
     kernel = run;
     kernel_arguments = arguments;
+    running = nullptr;
+    touched = false;
     random_state = seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
     if (independent) {
         cuvil_self self = {{0, 0, 0}, {0, 0, 0}, {threads, 1, 1}, {grid[0], grid[1], grid[2]}, nullptr, 0, 0};
         cuvil_now = &self;
         for (self.block.z = 0; self.block.z < grid[2]; self.block.z++)
             for (self.block.y = 0; self.block.y < grid[1]; self.block.y++)
-                for (self.block.x = 0; self.block.x < grid[0]; self.block.x++)
-                    for (self.thread.x = 0; self.thread.x < threads; self.thread.x++) run(arguments);
+                for (self.block.x = 0; self.block.x < grid[0]; self.block.x++) {
+                    const unsigned watched = (unsigned)(draw() % threads); /* one of a block: a guard takes time */
+                    for (self.thread.x = 0; self.thread.x < threads; self.thread.x++) {
+                        if (guard_count && self.thread.x == watched) set_guard(true);
+                        run(arguments);
+                    }
+                }
         cuvil_now = nullptr;
-        return nullptr;
+        return ended();
     }
     if (threads * cluster > MAX_FIBERS || cluster > 16 || shared_bytes > MAX_SHARED)
         return "a launch is larger than the emulator takes";
@@ -358,6 +386,6 @@ const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, co
                                         (unsigned)(g / row / grid[1]), grid, threads, cluster);
         if (problem) return problem;
     }
-    return nullptr;
+    return ended();
 }
 }

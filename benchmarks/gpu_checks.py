@@ -55,13 +55,12 @@ def bits(runner: Runner, reference: Runner, inputs: int) -> dict[str, Any]:
 
 def rows(many: Runner, one: Runner, batch: int) -> dict[str, Any]:
     """Values of a batch that differ from the same rows computed alone."""
-    subject = many.built.subject
     x = inputs_for(many, 100 + batch)
     got = many.run(x)
     wrong = compared = 0
     for row in range(batch):
-        alone = one.run(row_of(subject, x, row))
-        wrong += sum(differing(row_of(subject, got, row), alone).values())
+        alone = one.run(row_of(x, {name: shape for name, (shape, _) in one.shapes.items()}, row))
+        wrong += sum(differing(row_of(got, {name: value.shape for name, value in alone.items()}, row), alone).values())
         compared += sum(value.size for value in alone.values())
     return {"rows": batch, "values": compared, "differing": wrong}
 

@@ -218,12 +218,16 @@ def differing(a: Mapping[str, Array], b: Mapping[str, Array]) -> dict[str, int]:
     return found
 
 
-def row_of(subject: Subject, arrays: Mapping[str, Array], row: int) -> dict[str, Array]:
-    """Row ``row`` of the inputs or outputs of a batch as those of a batch of one; scalars as they are."""
+def row_of(arrays: Mapping[str, Array], alone: Mapping[str, tuple[int, ...]], row: int) -> dict[str, Array]:
+    """Row ``row`` of the inputs or outputs of a batch, cut along the axis in which the shapes ``alone`` of a batch of
+    one are 1 instead; what has no such axis as it is. ``ValueError`` where the shapes differ otherwise."""
     found = {}
     for name, value in arrays.items():
-        axis = min(subject.batch_axis(name), max(0, value.ndim - 1))
-        found[name] = np.ascontiguousarray(value.take([row], axis)) if value.ndim else value
+        shape = alone[name]
+        axes = [a for a, (n, one) in enumerate(zip(value.shape, shape, strict=True)) if n != one]
+        if len(axes) > 1 or any(shape[a] != 1 for a in axes):
+            raise ValueError(f"{name} of a batch has shape {value.shape}, and {shape} alone: no axis is the batch")
+        found[name] = np.ascontiguousarray(value.take([row], axes[0])) if axes else value
     return found
 
 

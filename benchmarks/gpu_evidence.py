@@ -49,7 +49,12 @@ def parser() -> argparse.ArgumentParser:
     add("--ncu", default="", help="the net whose memory traffic ncu measures")
     add("--cubins-of", default="", help="the report of --phase cubins on another machine")
     add("--phase", default=",".join(PHASES), help=f"of {', '.join(PHASES)}; or cubins alone")
-    add("--limit", type=float, default=0, help="seconds after which nothing new begins")
+    add(
+        "--limit",
+        type=float,
+        default=0,
+        help="seconds after which nothing new begins; what is left serves more batches",
+    )
     add("--resume", action="store_true", help="complete the report of an earlier command")
     add("--workers", type=int, default=0)
     add("--folder", default="/tmp/cuvil-gpu-evidence", help="where engines are built")

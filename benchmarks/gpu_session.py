@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -21,17 +22,18 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks import gpu_checks, gpu_engines, gpu_machine, gpu_torch, gpu_vectors
+from benchmarks.gpu_asked import FORMAT, GPU_80, GPU_90, asked_of, resumed, subjects_of
 from benchmarks.gpu_engines import CPU, Built
 from benchmarks.gpu_subjects import Subject
-from benchmarks.gpu_verdict import EVERY_BATCH, LARGE, RATIOS, summary, verdict
+from benchmarks.gpu_verdict import EVERY_BATCH, RATIOS, summary, verdict
 from benchmarks.gpu_work import Jobs, apart, attempt, bits_of, rows_of, times_of
-from compiler_kernels.errors import UnsupportedError, UsageError
+from compiler_kernels.errors import UnsupportedError
 from compiler_kernels.stage import sha3_512_hex
 
-FORMAT: Final = "cuvil-gpu-evidence/2"
-PHASES: Final = ("build", "compare", "time", "vectors", "bisect", "traffic", "folders")
+PHASES: Final = ("build", "compare", "time", "vectors", "bisect", "traffic", "folders", "spare")
 ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-GPU_90, GPU_80 = "cuda-sm_90", "cuda-sm_80"
+LONG: Final = ("densenet121", "unet2m")
+"""What takes longest to compile."""
 
 
 class Session:
@@ -43,6 +45,7 @@ class Session:
         self.began = time.monotonic()
         self.workers = options.workers or max(1, (os.cpu_count() or 2) - 1)
         self.whole: set[str] = set()
+        self.more = False
         self.subjects = subjects_of(options)
         asked = asked_of(options, self.subjects)
         machine, sources = gpu_machine.machine(), gpu_machine.sources()
@@ -108,8 +111,10 @@ class Session:
         return found
 
     def others(self, subject: Subject) -> list[Subject]:
-        """The subject at the larger batches that are asked for."""
+        """The subject at the larger batches that are asked for; with ``more`` at all whose rows were not compared."""
         sizes = self.report["asked"]["batches"][subject.key]
+        if self.more and subject.key in self.report["asked"]["open"]:
+            sizes = [b for b in EVERY_BATCH if str(b) not in self.row(subject).get("rows", {})]
         return [Subject(subject.name, subject.file, b, subject.prefer) for b in sizes]
 
     def build(self) -> None:
@@ -120,10 +125,16 @@ class Session:
             wanted += [(subject, targets), *((one, [GPU_90]) for one in self.others(subject))]
         wanted = [(s, [t for t in targets if self.built(s, t) is None]) for s, targets in wanted]
         few = [int(b) for b in self.options.batches.split(",") if b]
-        wanted.sort(key=lambda pair: (pair[0].batch > 1, pair[0].batch not in few, pair[0].name != "densenet121"))
+
+        def order(pair: tuple[Subject, list[str]]) -> tuple[bool, bool, bool]:
+            # What takes long begins first where all must end, and last where the time decides what is done.
+            one, long = pair[0], pair[0].name in LONG
+            return one.batch > 1, one.batch not in few, long if self.more else not long
+
+        wanted.sort(key=order)
         with self.jobs() as jobs:
             warmed = self.report.setdefault("torch_compile_seconds", {})
-            if self.options.torch and self.options.compile:
+            if self.options.torch and self.options.compile and not self.more:
                 labels = [f"{n} batch 1" for n in RATIOS if n in {s.key for s in self.subjects}]
                 for label in [*labels, *self.report["asked"]["large"]]:
                     if "ok" not in warmed.get(label, {}):
@@ -148,15 +159,20 @@ class Session:
                             ("compile", (subject, target, got["ok"])),
                             attempt, gpu_engines.compile_generated, subject, target, self.folder, emulate, first=True,
                         )  # fmt: skip
+                elif kind == "rows":
+                    self.compared(kind, about, got)
                 else:
                     subject, target, frozen = about
-                    if "ok" in got:
-                        label = f"{subject.label} {target}"
-                        self.report["builds"][label] = {**frozen, **got["ok"].facts}
-                        self.report["failures"].pop(label, None)
-                        self.whole.add(label)
-                    else:
+                    if "ok" not in got:
                         self.failed(subject, [target], got)
+                        continue
+                    label = f"{subject.label} {target}"
+                    self.report["builds"][label] = {**frozen, **got["ok"].facts}
+                    self.report["failures"].pop(label, None)
+                    self.whole.add(label)
+                    alone = self.built(replace(subject, batch=1), target) if self.more and subject.batch > 1 else None
+                    if alone is not None:
+                        jobs.add(("rows", subject), apart, rows_of, got["ok"], alone, first=True)
         self.say(f"{len(self.report['builds'])} engines, {len(self.report['failures'])} failures")
 
     def failed(self, subject: Subject, targets: Sequence[str], got: dict[str, Any]) -> None:
@@ -219,22 +235,35 @@ class Session:
                     if made is not None and str(one.batch) not in row.get("rows", {}):
                         jobs.add(("rows", one), apart, rows_of, made, gpu)
             for (part, subject), got in jobs.finished():
-                label = f"compare {subject.label} {part}"
-                if "ok" not in got:
-                    self.report["failures"][label] = got["error"]
-                    self.say(f"{label}: {got['error']}")
-                    continue
-                self.report["failures"].pop(label, None)
-                row = self.report["nets"][subject.key]
-                if part == "rows":
-                    rows = {**row.get("rows", {}), str(subject.batch): got["ok"]}
-                    row["rows"] = {k: rows[k] for k in sorted(rows, key=int)}
-                else:
-                    row[part] = got["ok"]
+                self.compared(part, subject, got)
         for subject in (s for s in self.subjects if s.key not in self.report.get("refused", {})):
             self.say(
                 f"{subject.key}: {summary(self.row(subject))}, rows of {len(self.row(subject).get('rows', {}))} batches"
             )
+
+    def compared(self, part: str, subject: Subject, got: dict[str, Any]) -> None:
+        """Keep what a comparison found."""
+        label = f"compare {subject.label} {part}"
+        if "ok" not in got:
+            self.report["failures"][label] = got["error"]
+            self.say(f"{label}: {got['error']}")
+            return
+        self.report["failures"].pop(label, None)
+        row = self.row(subject)
+        if part == "rows":
+            rows = {**row.get("rows", {}), str(subject.batch): got["ok"]}
+            row["rows"] = {k: rows[k] for k in sorted(rows, key=int)}
+        else:
+            row[part] = got["ok"]
+
+    def spare(self) -> None:
+        """Of every model that leaves its batch open the rows of the batches up to 32 that nobody asked for, while the
+        time lasts: they count, but none is missing."""
+        if self.options.limit:
+            self.more = True
+            self.build()
+            self.compare()
+            self.more = False
 
     def time(self) -> None:
         """Times and memory, one model after the other, with nothing else running."""
@@ -302,62 +331,6 @@ class Session:
         self.report[name] = got.get("ok") or {"error": got["error"]}
         self.say(f"{name}: {got.get('error', 'done')}")
         self.save()
-
-
-def subjects_of(options: argparse.Namespace) -> list[Subject]:
-    """Networks, then files."""
-    nets = [Subject(n.partition(":")[0], prefer=n.partition(":")[2]) for n in options.nets.split(",") if n]
-    return nets + [Subject(Path(f).stem, f) for f in options.files]
-
-
-def asked_of(options: argparse.Namespace, subjects: Sequence[Subject]) -> dict[str, Any]:
-    """What the run is to make and to compare: the verdict counts what of it is missing."""
-    few = [int(b) for b in options.batches.split(",") if b]
-    every = options.all_batches.split(",")
-    is_open = [s.key for s in subjects if not s.prefer and s.batch_is_open()]
-    batches = {s.key: [] if s.key not in is_open else [*EVERY_BATCH] if s.name in every else few for s in subjects}
-    also = {s.key: ["sm_80"] if options.sm80 and not s.prefer else [] for s in subjects}
-    engines = []
-    for s in subjects:
-        engines += [f"{s.label} {CPU}", f"{s.label} {GPU_90}", *(f"{s.label} {GPU_80}" for _ in also[s.key])]
-        engines += [f"{Subject(s.name, s.file, b, s.prefer).label} {GPU_90}" for b in batches[s.key]]
-    parts = {
-        "vectors": bool(options.every), "bisect": options.bisect,
-        "traffic": bool(options.ncu) and not options.emulate,
-        "cubin_from_two_folders": True, "cubins_of_two_machines": bool(options.cubins_of),
-    }  # fmt: skip
-    return {
-        "nets": [s.key for s in subjects if not s.file],
-        "files": {s.name: sha3_512_hex(s.onnx()) for s in subjects if s.file},
-        "engines": engines,
-        "batches": batches,
-        "open": is_open,
-        "also": also,
-        "inputs": options.inputs,
-        "times": not options.emulate,
-        "large": [label for label in LARGE if int(label.split()[-1]) in batches.get(label.split()[0], [])],
-        "parts": [name for name, wanted in parts.items() if wanted],
-    }
-
-
-def resumed(place: Path, fresh: dict[str, Any]) -> dict[str, Any]:
-    """The report at ``place``. ``UsageError`` unless it is of this compiler, this machine and asks for the same."""
-    try:
-        found: dict[str, Any] = json.loads(place.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{place} cannot be resumed ({error}): run without --resume") from None
-    refused = found.get("refused", {})
-    asked = dict(fresh["asked"])
-    asked["engines"] = [e for e in asked["engines"] if e.partition(" batch ")[0] not in refused]
-    pairs = [(k, found.get(k), fresh[k]) for k in ("format", "emulated", "sources")]
-    pairs += [(k, found.get("machine", {}).get(k), fresh["machine"][k]) for k in gpu_machine.SAME]
-    pairs += [(k, found.get("asked", {}).get(k), asked[k]) for k in asked]
-    for name, theirs, ours in pairs:
-        if theirs != ours:
-            raise UsageError(
-                f"{place} is of another state ({name} differs), and one report never joins two: run without --resume"
-            )
-    return found
 
 
 def cubins(options: argparse.Namespace) -> dict[str, Any]:

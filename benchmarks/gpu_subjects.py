@@ -32,7 +32,7 @@ KNOWN: Final = {
     "ppocr_cls_mobilenetv3": Known({"x": (1, 3, 48, 192)}),
     "ppocr_v4_rec_svtr": Known({"x": (1, 3, 48, 160)}),
     "silero_vad_if_lstm": Known(
-        {"input": (1, 576), "state": (2, 1, 128)}, {"state": 1, "stateN": 1}, {"sr": (16000,)}, True
+        {"input": (1, 576), "state": (2, 1, 128)}, {"state": 1}, {"sr": (16000,)}, True
     ),
     "synthetic_loop_if": Known({"x": (1, 1, 8, 8)}, values={"n": (0, 3, 8)}, ranged=True),
 }  # fmt: skip
@@ -99,11 +99,6 @@ class Subject:
         axes = known.batch_axis if known is not None else {}
         tensors = {n: dims for n, dims in _inputs(self.onnx()).items() if dims}
         return bool(tensors) and all(dims[axes.get(name, 0)] is None for name, dims in tensors.items())
-
-    def batch_axis(self, name: str) -> int:
-        """The axis of input or output ``name`` that is the batch."""
-        known = KNOWN.get(self.name)
-        return known.batch_axis.get(name, 0) if known is not None else 0
 
     def integers(self, name: str, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
         """Numbers for an integer input: those of a ``KNOWN`` file, else 0 to 7."""

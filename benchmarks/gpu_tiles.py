@@ -29,7 +29,7 @@ from compiler_kernels.targets.cuda.families import conv_tiles, winograd_tiles
 from compiler_kernels.targets.cuda.families.tiles_table import key_of, table_file
 from compiler_kernels.targets.cuda.gpu import SM_90
 from compiler_kernels.targets.cuda.kernel import CudaKernel
-from compiler_kernels.targets.cuda.taps import prefers_taps, reading_taps
+from compiler_kernels.targets.cuda.taps import may_take_taps, reading_taps
 from compiler_kernels.targets.cuda.unit import unit_text
 from compiler_kernels.targets.isa import AVX2
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
@@ -91,7 +91,7 @@ def cases(nets: Sequence[str], most: int, only: Sequence[str] = ()) -> Iterator[
                 if emit(function, SM_90, "k", choose=recorder(shapes)) is not None or len(set(shapes)) != 1:
                     continue
                 variants = [(family, function, shapes[0], 0, 1)]
-                if family == "winograd" and prefers_taps(function, SM_90):
+                if family == "winograd" and may_take_taps(function):
                     shape = replace(shapes[0], taps=True)
                     variants.append(
                         (shape.family, reading_taps(function), shape, shape.blocks * shape.units, shape.units)

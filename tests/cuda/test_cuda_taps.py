@@ -180,6 +180,16 @@ def test_a_shape_decides_and_the_file_is_smaller():
     assert taps.with_taps(lowered, constants, small.main, constants, SM_90) is lowered, "little to save"
 
 
+def test_a_layer_keeps_taps_by_its_share_of_the_constants():
+    """Neither where it has little of the engine's constants nor where many pixels make the transform frequent."""
+    modules = (lowered_in_form(conv_model(1, 256, 256, (n, n), (3, 3)), 32)[1] for n in (14, 96))
+    (layer,), (large,) = ([g for g in m.graphs[1:] if taps.may_take_taps(g)] for m in modules)
+    weights = 256 * 256 * 64
+    assert taps.prefers_taps(layer, SM_90, 3 * weights)
+    assert not taps.prefers_taps(layer, SM_90, 18 * weights), "layer 3 of ResNet-18"
+    assert not taps.prefers_taps(large, SM_90, 3 * weights)
+
+
 def test_constants_that_are_not_the_transform_stay():
     """Taps of another constant are never taken for those of this one."""
     frozen, module, store = lowered_in_form(conv_model(1, 128, 128, (6, 6), (3, 3)), 32)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import gpu_checks, gpu_evidence, gpu_session, gpu_table
+from benchmarks import gpu_asked, gpu_checks, gpu_engines, gpu_evidence, gpu_session, gpu_table
 from benchmarks.gpu_engines import CPU, row_of
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, RATIOS, verdict
@@ -49,7 +49,7 @@ def test_the_evidence_names_its_device_and_was_no_emulation(committed):
 
 
 def test_the_verdict_follows_from_the_rows(committed):
-    if committed["format"] != gpu_session.FORMAT:
+    if committed["format"] != gpu_asked.FORMAT:
         pytest.skip("the committed evidence is of the format before: its verdict was computed by other rules")
     assert verdict(committed) == committed["verdict"]
 
@@ -198,10 +198,25 @@ def test_code_of_two_machines_is_compared_where_the_text_is_the_same():
 
 
 def test_rows_follow_the_axis_of_the_batch():
-    silero = Subject("silero_vad_if_lstm", "silero_vad_if_lstm.onnx", 3)
     arrays = {"input": np.arange(6).reshape(3, 2), "state": np.arange(6).reshape(2, 3, 1), "sr": np.array(8000)}
-    row = row_of(silero, arrays, 1)
+    row = row_of(arrays, {"input": (1, 2), "state": (2, 1, 1), "sr": ()}, 1)
     assert row["input"].tolist() == [[2, 3]] and row["state"].tolist() == [[[1]], [[4]]] and row["sr"] == 8000
+    for shape in ((1, 1), (2, 2), (2,)):
+        with pytest.raises(ValueError, match=r"no axis is the batch|is shorter|argument 2"):
+            row_of({"x": np.zeros((3, 2))}, {"x": shape}, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared models are not beside this checkout")
+def test_rows_of_a_file_whose_outputs_have_the_batch_in_the_second_axis(tmp_path):
+    file = SHARED / "brainmaze_seizure_cnn_bilstm.onnx"
+    made = []
+    for batch in (1, 2):
+        subject = Subject(file.stem, str(file), batch)
+        gpu_engines.generate(subject, [CPU], tmp_path)
+        made.append(gpu_engines.Runner(gpu_engines.compile_generated(subject, CPU, tmp_path)))
+    found = gpu_checks.rows(made[1], made[0], 2)
+    assert found == {"rows": 2, "values": 1024, "differing": 0}
 
 
 def test_words_that_mean_nothing_are_refused(capsys):

@@ -41,8 +41,6 @@ template <int BYTES> CUVIL_FN void cuvil_copy_async(void *shared, const void *gl
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global), "n"(BYTES), "r"(read) : "memory");
 }
-/* A hint: the line at p, in global memory, will be read soon. */
-CUVIL_FN void cuvil_fetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 CUVIL_FN void cuvil_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Waits until at most PENDING of this thread's latest groups are unfinished. */
 template <int PENDING> CUVIL_FN void cuvil_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }

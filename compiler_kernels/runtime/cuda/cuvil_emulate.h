@@ -141,7 +141,6 @@ template <int BYTES> CUVIL_FN void cuvil_copy_async(void *shared, const void *gl
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "asynchronous copies move 4, 8 or 16 bytes");
     cuvil_emulated_copy(shared, global, BYTES, kept);
 }
-CUVIL_FN void cuvil_fetch(const void *) {}
 CUVIL_FN void cuvil_copy_commit() { cuvil_emulated_commit(); }
 template <int PENDING> CUVIL_FN void cuvil_copy_wait() { cuvil_emulated_copy_wait(PENDING); }
 CUVIL_FN unsigned cuvil_ticket(unsigned *counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_SEQ_CST); }

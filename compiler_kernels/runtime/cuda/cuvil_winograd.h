@@ -104,16 +104,6 @@ template <class P> struct cuvil_winograd {
         }
     }
 
-    /* The taps of rounds into the second-level cache, of this block's part of the sum all at once. */
-    CUVIL_FN void fetch_taps(int round, int end, int block, const float *w)
-    {
-        constexpr int LINES = 9 * 128 / 32; /* of 128 bytes, of a unit */
-        const int from = round * P::LW * P::PER, to = end * P::LW * P::PER < P::UNITS ? end * P::LW * P::PER : P::UNITS;
-        for (int b = 0; b < OCBS && block + b < P::BLOCKS; b++)
-            for (int e = threadIdx.x; e < (to - from) * LINES; e += THREADS)
-                cuvil_fetch(w + ((long)(block + b) * P::UNITS + from) * 9 * 128 + e * 32);
-    }
-
     /* Their transforms (3.8, U) into the slices of the warps. */
     CUVIL_FN void store_taps(const float (&g)[EACH][9], int part, float *u)
     {
@@ -262,7 +252,6 @@ template <class P> struct cuvil_winograd {
         float taps[EACH][9];
         if (P::TAPS) {
             load_taps(taps, begin, end, first, w);
-            fetch_taps(begin + 1, end, first, w);
             store_taps(taps, part, u);
             load_taps(taps, begin + 1, end, first, w);
         } else

@@ -1,8 +1,8 @@
 """Which Winograd convolutions of a GPU engine keep their taps in device memory and transform them in the kernel.
 
 Transformed weights take 16/9 of the bytes of the taps. A kernel that reads the taps computes the same U
-(docs/arithmetic.md, 3.8) once per group of tiles, so this pays where weights are large and pixels few. It changes no
-bit: a constant is replaced only by taps whose transform has its bytes.
+(docs/arithmetic.md, 3.8) once per group of tiles, which takes time; so a layer does it where it saves much of the
+engine's constants for little. It changes no bit: a constant is replaced only by taps whose transform has its bytes.
 """
 
 from __future__ import annotations
@@ -19,27 +19,37 @@ from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.passes.packing import TAPS, pack_weight
 from compiler_kernels.targets.c.writer import root_of
 from compiler_kernels.targets.cuda.families.winograd import winograd_shape
-from compiler_kernels.targets.cuda.families.winograd_tiles import choose_tile
+from compiler_kernels.targets.cuda.families.winograd_tiles import cheapest
 from compiler_kernels.targets.cuda.gpu import Gpu
 from compiler_kernels.targets.cuda.tuning import table
 
 SMALLEST: Final[int] = table("taps")["least_bytes"]
 """Bytes of transformed weights from which on taps are kept: below, 7/16 of them is too little to save."""
-MOST_TIMES: Final[int] = table("taps")["most_times"]
-"""How many blocks may transform the same taps, or a part of them each."""
+MOST_LOST: Final[float] = table("taps")["most_us"]
+"""Microseconds an engine may lose to taps, by estimate: a layer as much of it as of the engine's constants it has."""
 
 
-def prefers_taps(function: Graph, gpu: Gpu) -> bool:
-    """Whether the kernel of ``function``, a Winograd convolution of a plane with transformed weights, should transform
-    the taps instead. Shapes decide, the target's tiles among them; no number in a graph does."""
+def may_take_taps(function: Graph) -> bool:
+    """Whether ``function`` is a Winograd convolution of a plane whose transformed weights are large enough."""
     shape = winograd_shape(function)
     if shape is None or shape.axes != 2:
         return False
     weight = function.types()[root_of(function).operands[1]]
-    if weight.dims[1] < FEW_CHANNELS or weight.nbytes < SMALLEST:
+    return weight.dims[1] >= FEW_CHANNELS and weight.nbytes >= SMALLEST
+
+
+def prefers_taps(function: Graph, gpu: Gpu, constants: int) -> bool:
+    """Whether the kernel of ``function`` should transform the taps, in an engine with ``constants`` bytes of constants.
+    Shapes decide, the target's tiles and their estimated microseconds among them; no number in a graph does."""
+    plain = winograd_shape(function)
+    if plain is None or not may_take_taps(function):
         return False
-    tile = choose_tile(replace(shape, taps=True), gpu)
-    return tile is not None and tile.transforms(replace(shape, taps=True)) <= MOST_TIMES
+    taps = replace(plain, taps=True)
+    without, tile = cheapest(plain, gpu), cheapest(taps, gpu)  # estimates only: one of a measured tile may be far off
+    if without is None or tile is None:
+        return False
+    lost = tile.cost(taps, gpu) - without.cost(plain, gpu)
+    return lost * constants <= MOST_LOST * function.types()[root_of(function).operands[1]].nbytes
 
 
 def with_taps(module: Module, store: WeightStore, frozen: Graph, source: WeightStore, gpu: Gpu) -> Module:
@@ -49,7 +59,8 @@ def with_taps(module: Module, store: WeightStore, frozen: Graph, source: WeightS
     calls has weights that are not among those, transformed, stays as it is.
     """
     main, taps = module.main, dict[str, Weight]()  # by the name of the transformed constant
-    functions = {f.name: f for f in module.graphs[1:] if prefers_taps(f, gpu)}
+    constants = sum(w.type.nbytes for w in main.weights)
+    functions = {f.name: f for f in module.graphs[1:] if prefers_taps(f, gpu, constants)}
     places = {name: _place(f) for name, f in functions.items()}
     for op in main.ops:
         if op.name.startswith("call.") and op.kind in functions:

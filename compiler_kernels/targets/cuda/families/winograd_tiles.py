@@ -133,10 +133,6 @@ class Tile:
         """Of the taps of one round, (output, channel) pairs each thread transforms."""
         return pieces(self.leaves * shape.per_leaf * self.wide * 128, self.threads(shape)) if shape.taps else 0
 
-    def transforms(self, shape: Shape) -> int:
-        """Blocks that transform the same taps: a group of tiles each, or columns of it."""
-        return self.grid(shape) // (self.split * pieces(shape.blocks, self.wide))
-
     def rounds(self, shape: Shape) -> int:
         return pieces(pieces(shape.leaves, self.leaves), self.split)
 
@@ -179,7 +175,7 @@ class Tile:
             + 0.52e-2 * together * wide
             + (0.253 * members + 0.0316 * wide if members > 1 else 0.0)
             + (0.099 * waves * rounds if self.buffers < rounds else 0.0)
-            + together * rounds * self.pairs(shape) * threads * (0.15e-3 + 0.1e-3 * self.columns)
+            + together * rounds * self.pairs(shape) * threads * (0.77e-3 if self.columns == 2 else 0.37e-3)
         )
 
 
@@ -196,7 +192,10 @@ def candidates(shape: Shape) -> Iterator[Tile]:
 def choose_tile(shape: Shape, gpu: Gpu) -> Tile | None:
     """The tile the table names for ``shape``, else the cheapest by estimate; ``None`` where none fits."""
     row = tabled(shape.family, gpu, shape.key)
-    if row:
-        return Tile(*row)
+    return Tile(*row) if row else cheapest(shape, gpu)
+
+
+def cheapest(shape: Shape, gpu: Gpu) -> Tile | None:
+    """By estimate alone; ``None`` where none fits."""
     found = [t for t in candidates(shape) if t.fits(shape, gpu)]
     return min(found, key=lambda t: t.cost(shape, gpu), default=None)

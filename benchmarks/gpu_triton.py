@@ -32,6 +32,7 @@ import numpy as np
 from benchmarks import gpu_engines, zoo
 from benchmarks.gpu_driver import Driver
 from benchmarks.gpu_engines import CPU, Built, Runner
+from benchmarks.gpu_machine import machine, sources
 from benchmarks.gpu_subjects import Subject
 from compiler_kernels.compile import Frozen, generate_frozen
 from compiler_kernels.ir.weights import pack
@@ -46,7 +47,7 @@ from compiler_kernels.targets.triton.emit import emit_with_triton, triton_file
 from compiler_kernels.toolchain.emulator import compile_emulated
 from compiler_kernels.toolchain.nvcc import compile_cuda
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
-from compiler_kernels.toolchain.triton import compile_triton
+from compiler_kernels.toolchain.triton import compile_triton, installed_version
 
 TARGET: Final = "cuda-sm_90"
 NETS: Final = ("mlp", "resnet18", "vit_tiny", "mobilenetv2")
@@ -171,7 +172,8 @@ def compare_launches(
     for image, names in images:
         functions |= driver.functions(image, names)
     driver.write(0, np.frombuffer(found.weights, np.uint8))
-    driver.write(found.tickets[0], np.zeros(max(4, found.tickets[1]), np.uint8))
+    if found.tickets[1]:
+        driver.write(found.tickets[0], np.zeros(found.tickets[1], np.uint8))
     rng = np.random.default_rng(seed)
     for offset, size in found.inputs:
         driver.write(offset, rng.standard_normal(size // 4).astype(np.float32).view(np.uint8))
@@ -232,7 +234,13 @@ def engine(subject: Subject, target: str, folder: Path, emulate: bool) -> Built:
 def work(nets: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Everything for ``nets``; a network whose builds are not done in ``options.seconds`` is named and left out."""
     began, emulate = time.monotonic(), options.emulate
-    result: dict[str, Any] = {"format": "cuvil-gpu-triton/1", "emulated": emulate, "nets": {}, "left_out": []}
+    result: dict[str, Any] = {
+        "format": "cuvil-gpu-triton/1",
+        "emulated": emulate,
+        "machine": {**machine(), "triton": installed_version(), **sources()},
+        "nets": {},
+        "left_out": [],
+    }
     workers = max(2, (os.cpu_count() or 2) - 1)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         subjects, parts, tables, units = {}, {}, {}, {}

@@ -21,7 +21,7 @@ LATER = {
     COVERAGE: "Test vectors for the clinical logic, run through the engine, and what they cover.",
     DATASET: "Whether the training, tuning and test set that the policy names are pairwise disjoint.",
     DECISIONS: "What the engine decides on the frozen test set, compared with the engine before it.",
-    REPRODUCIBILITY: "Varied rebuilds from the recorded inputs, and the same C through a second compiler.",
+    REPRODUCIBILITY: "Varied rebuilds from the recorded inputs, and the same model through a second compiler.",
 }
 """Assets a build does not need and a release may demand: they are made when somebody asks for them."""
 RELEASE_PROOF = "release_proof"

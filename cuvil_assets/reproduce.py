@@ -18,7 +18,7 @@ from evidence.reproducibility.inputs import Recorded, recorded_build
 from evidence.reproducibility.plan import DEFAULT_SEED, make_plan
 from evidence.reproducibility.report import Outcome
 from evidence.reproducibility.run import Step, rebuild_all
-from evidence.reproducibility.second import SecondCompiler, compare_with_gcc
+from evidence.reproducibility.second import SecondCompiler, compare_with_second
 from evidence.verifier.digests import digest_bytes
 from evidence.verifier.dsse import read_envelope
 from evidence.verifier.statement import Statement, read_statement
@@ -65,7 +65,8 @@ def reproduced(
     step: Step = lambda done, rebuilt, difference: None,
     remark: Callable[[str], None] = lambda sentence: None,
 ) -> Outcome:
-    """Rebuild and compare. ``started`` hears the record before the long work, ``remark`` why gcc was left out.
+    """Rebuild and compare. ``started`` hears the record before the long work, ``remark`` why the second
+    compiler was left out.
 
     Raises ``UsageError`` when model or policy is missing, or an artefact that a demanded second compiler needs.
     """
@@ -78,9 +79,9 @@ def reproduced(
     done = rebuild_all(recorded, worlds, Comparison(recorded, find), jobs=jobs, step=step)
     second: SecondCompiler | None = None
     try:
-        second = compare_with_gcc(recorded, find)
+        second = compare_with_second(recorded, find)
     except UsageError as error:
-        if section is not None and "gcc" in section.compilers:
+        if section is not None and len(section.compilers) > 1:
             raise
         remark(f"no second compiler: {error}")
     return Outcome(

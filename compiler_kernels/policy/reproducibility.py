@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from compiler_kernels.policy.section import Section
 
-Compiler = Literal["gcc", "zig"]
+Compiler = Literal["gcc", "triton", "zig"]
 REBUILDS = 20
 
 
@@ -40,7 +40,8 @@ class Reproducibility(Section):
     compilers: tuple[Compiler, ...] = Field(
         default=("zig",),
         min_length=1,
-        description="zig builds the engine; with gcc the same C, built by it, must give the same outputs to the bit.",
+        description="zig builds the engine. With gcc the same C, built by it, must give the same outputs to the bit; "
+        "with triton a GPU engine with kernels of the other generator must.",
     )
 
     rebuilders: Rebuilders | None = Field(

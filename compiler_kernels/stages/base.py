@@ -61,10 +61,10 @@ class Stage:
 
 @lru_cache(maxsize=8)
 def source_digest(package: str) -> str:
-    """SHA3-512 over the names and bytes of a package's source files (Python, C, headers), in sorted order."""
+    """SHA3-512 over the names and bytes of a package's source files and tables, in sorted order."""
     root = Path(__file__).resolve().parents[2] / package
     digest = hashlib.sha3_512()
-    for path in sorted(p for p in root.rglob("*") if p.suffix in {".py", ".c", ".h", ".S"}):
+    for path in sorted(p for p in root.rglob("*") if p.suffix in {".py", ".c", ".cpp", ".h", ".S", ".json"}):
         digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -175,7 +175,7 @@ def summary(outcome: Outcome, paths: dict[str, Path]) -> list[str]:
     if not_varied:
         rows.append(("not varied", ", ".join(not_varied)))
     second = outcome.second
-    rows.append(("gcc", "left out" if second is None else f"{second.verdict}: {second.sentence}"))
+    rows.append(("second", "left out") if second is None else (second.name, f"{second.verdict}: {second.sentence}"))
     rows += [("difference", item.sentence()) for item in outcome.differences]
     rows.append(("verdict", outcome.verdict))
     rows += [(kind, str(path)) for kind, path in paths.items()]

@@ -15,7 +15,7 @@ from evidence.reproducibility.difference import Difference
 from evidence.reproducibility.inputs import Recorded
 from evidence.reproducibility.launch import Rebuilt
 from evidence.reproducibility.plan import KEPT
-from evidence.reproducibility.second import FAILED, NOT_EXECUTED, PASSED, SecondCompiler
+from evidence.reproducibility.second import FAILED, NOT_EXECUTED, PASSED, SECOND_ONES, SecondCompiler
 from evidence.verifier.subjects import Subject
 
 FORMAT = "cuvil-reproducibility/1"
@@ -55,9 +55,15 @@ class Outcome:
         found = []
         if len(self.rebuilds) < self.demanded_rebuilds:
             found.append(f"the policy asks for {self.demanded_rebuilds} rebuilds, {len(self.rebuilds)} were made")
-        if "gcc" in self.demanded_compilers and (self.second is None or self.second.verdict == NOT_EXECUTED):
-            said = "it was left out" if self.second is None else self.second.sentence
-            found.append(f"the policy asks for gcc as a second compiler: {said}")
+        for name in (name for name in SECOND_ONES if name in self.demanded_compilers):
+            said = ""
+            if self.second is None:
+                said = "it was left out"
+            elif self.second.name != name:
+                said = f"it compiles nothing of an engine for {self.recorded.statement.target}"
+            elif self.second.verdict == NOT_EXECUTED:
+                said = self.second.sentence
+            found += [f"the policy asks for {name} as a second compiler: {said}"] if said else []
         return found
 
     @property

@@ -21,7 +21,7 @@ def test_names(outcome: Outcome) -> dict[str, list[str]]:
     }
     if outcome.second is not None:
         kind = {PASSED: "passed", NOT_EXECUTED: "warned"}.get(outcome.second.verdict, "failed")
-        found[kind].append("second compiler gcc")
+        found[kind].append(f"second compiler {outcome.second.name}")
     return found
 
 

@@ -21,7 +21,7 @@ const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, co
 namespace {
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
-enum { MOST_ARGUMENTS = 512, MOST_CONTEXTS = 8 };
+enum { MOST_ARGUMENTS = 512, MOST_CONTEXTS = 8, MOST_BLOCKS = 64 };
 
 struct Step {
     void *to;
@@ -36,6 +36,20 @@ struct Step {
 /* The contexts of the calling thread, as a stack: a call without one fails, as it would on a GPU. */
 thread_local cu_context contexts[MOST_CONTEXTS];
 thread_local int current;
+
+/* What was allocated: a device refuses a copy that reaches beyond it. */
+struct {
+    cu_pointer at;
+    size_t bytes;
+} blocks[MOST_BLOCKS];
+int block_count;
+
+bool allocated(cu_pointer at, size_t bytes)
+{
+    for (int k = 0; k < block_count; k++)
+        if (at >= blocks[k].at && bytes <= blocks[k].bytes && at - blocks[k].at <= blocks[k].bytes - bytes) return true;
+    return false;
+}
 
 Step *captured, *last;
 bool capturing;
@@ -209,15 +223,17 @@ cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
     MAY_FAIL;
     NEEDS_CONTEXT;
     void *memory = nullptr;
-    if (posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
+    if (block_count == MOST_BLOCKS || posix_memalign(&memory, 4096, bytes)) return OUT_OF_MEMORY;
     memset(memory, 0xff, bytes);
     *pointer = (cu_pointer)(uintptr_t)memory;
+    blocks[block_count++] = {*pointer, bytes};
     return SUCCESS;
 }
 cu_result cuMemsetD8_v2(cu_pointer pointer, unsigned char value, size_t bytes)
 {
     MAY_FAIL;
     NEEDS_CONTEXT;
+    if (!allocated(pointer, bytes)) return INVALID_VALUE;
     memset(later(pointer, bytes), value, bytes);
     return SUCCESS;
 }
@@ -225,6 +241,7 @@ cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes)
 {
     MAY_FAIL;
     NEEDS_CONTEXT;
+    if (!allocated(to, bytes)) return INVALID_VALUE;
     memcpy(later(to, bytes), from, bytes);
     return SUCCESS;
 }
@@ -232,12 +249,14 @@ cu_result cuMemcpyHtoDAsync_v2(cu_pointer to, const void *from, size_t bytes, cu
 {
     MAY_FAIL;
     NEEDS_CONTEXT;
+    if (!allocated(to, bytes)) return INVALID_VALUE;
     return copy((void *)(uintptr_t)to, from, bytes);
 }
 cu_result cuMemcpyDtoHAsync_v2(void *to, cu_pointer from, size_t bytes, cu_stream)
 {
     MAY_FAIL;
     NEEDS_CONTEXT;
+    if (!allocated(from, bytes)) return INVALID_VALUE;
     return copy(to, (const void *)(uintptr_t)from, bytes);
 }
 cu_result cuMemHostRegister_v2(void *, size_t, unsigned)

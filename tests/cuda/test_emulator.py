@@ -8,9 +8,11 @@ import primitives
 import pytest
 from tiny_models import tiny_model_bytes
 
+from benchmarks.gpu_driver import Driver
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.cuda.fallback import emit_fallback
-from compiler_kernels.toolchain.emulator import Emulator
+from compiler_kernels.targets.cuda.unit import unit_text
+from compiler_kernels.toolchain.emulator import Emulator, compile_emulated
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +70,16 @@ def test_scalar_code_as_device_code_gives_the_engine_s_bits():
     x = emulation.random_input(module.main.inputs[0].type)
     got = emulation.run_module(module, store, [x], emit=emit_fallback)
     assert np.array_equal(got["prob"], emulation.engine_outputs(model, {"image": x})["prob"])
+
+
+def test_the_driver_refuses_a_copy_beyond_what_was_allocated(tmp_path):
+    """As a device does (found on one): 4 bytes at the end of a block of 256."""
+    driver = Driver(str(compile_emulated(unit_text([]), tmp_path, chip=90)), 256)
+    whole = np.arange(256, dtype=np.uint8)
+    driver.write(0, whole)
+    assert np.array_equal(driver.read(0, 256), whole)
+    for offset, size in ((256, 4), (252, 8), (-4, 4), (0, 257)):
+        with pytest.raises(RuntimeError, match="cuMemcpyHtoD"):
+            driver.write(offset, np.zeros(size, np.uint8))
+        with pytest.raises(RuntimeError, match="cuMemcpyDtoH"):
+            driver.read(offset, size)

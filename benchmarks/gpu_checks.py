@@ -178,7 +178,7 @@ def traffic(name: str, folder: Path) -> dict[str, Any]:
     metrics = "dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,gpu__time_duration.sum"
     words = ["ncu", "--clock-control", "none", "--csv", "--metrics", metrics, "--graph-profiling", "node"]
     done = subprocess.run(
-        [*words, str(program), "--bench", "1", "--json"], capture_output=True, text=True, timeout=400, check=False
+        [*words, str(program), "--bench", "1", "--json"], capture_output=True, text=True, timeout=150, check=False
     )
     found = {"counted": counted_traffic(frozen), "ncu_exit": done.returncode}
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]

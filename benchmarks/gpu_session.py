@@ -269,16 +269,13 @@ class Session:
         """Times and memory, one model after the other, with nothing else running."""
         if self.options.emulate:
             return
-        for subject in self.subjects:
+        large = [label.partition(" batch ") for label in self.report["asked"]["large"]]
+        rows = self.report.setdefault("large_batches", {})
+        about = [(s, self.row(s)) for s in self.subjects if not s.file]
+        about += [(s, rows.setdefault(s.label, {})) for s in (Subject(n, batch=int(b)) for n, _, b in large)]
+        about += [(s, self.row(s)) for s in self.subjects if s.file]
+        for subject, row in about:
             gpu = self.built(subject, GPU_90)
-            if gpu is None or "cuvil" in self.row(subject) or self.late():
-                continue
-            self.timed(subject, gpu, self.row(subject))
-        for label in self.report["asked"]["large"]:
-            name, _, batch = label.partition(" batch ")
-            subject = Subject(name, batch=int(batch))
-            gpu = self.built(subject, GPU_90)
-            row = self.report.setdefault("large_batches", {}).setdefault(label, {})
             if gpu is not None and "cuvil" not in row and not self.late():
                 self.timed(subject, gpu, row)
 
@@ -323,9 +320,9 @@ class Session:
         return next((s for s in self.subjects if s.name == self.options.small), self.subjects[-1])
 
     def part(self, name: str, work: Callable[..., Any], *arguments: Any) -> None:
-        """One part of the report, if it is not there."""
+        """One part of the report, if it is not there; in a child, so that none inherits an opened GPU."""
         if "error" in self.report.get(name, {"error": ""}) and not self.late():
-            self.keep(name, attempt(work, *arguments))
+            self.keep(name, apart(work, *arguments))
 
     def keep(self, name: str, got: dict[str, Any]) -> None:
         self.report[name] = got.get("ok") or {"error": got["error"]}

@@ -176,6 +176,8 @@ def _recount(recount: Row) -> str:
         )
         for row in recount["decisions"]
     ]
+    if not rows:
+        return f"<p>Nothing to recount: {escape(recount['tool'])} counts decisions of two conditions or more.</p>"
     words = (
         f"<p>Independence pairs by condition, counted from <code>clinical.c</code> by {escape(recount['tool'])}.</p>"
     )

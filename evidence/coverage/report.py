@@ -45,7 +45,7 @@ def make_report(
         "format": FORMAT,
         **head,
         "verdict": verdict,
-        "sentence": _sentence(verdict, problems, totals, limits, recount),
+        "sentence": _sentence(problems, totals, limits, recount, bool(compared)),
         "problems": problems,
         "criterion": f"mcdc_{limits.criterion}",
         "limits": {
@@ -192,15 +192,17 @@ def _problems(
 
 
 def _sentence(
-    verdict: str, problems: Sequence[str], totals: Mapping[str, Row], limits: Coverage, recount: Recount
+    problems: Sequence[str], totals: Mapping[str, Row], limits: Coverage, recount: Recount, compared: bool
 ) -> str:
     if problems:
         return "; ".join(problems)
     figures = totals[f"mcdc_{limits.criterion}"]
     words = limits.criterion.replace("_", " ")
     said = f"{figures['covered']} of {figures['total']} conditions have MC/DC ({words}), {figures['infeasible']} cannot"
-    second = f"the same by {recount.tool}" if recount.tool else f"not recounted: {recount.reason}"
-    return f"{said}; {second}"
+    if not recount.tool:
+        return f"{said}; not recounted: {recount.reason}"
+    # clang's figures are of decisions of two conditions or more.
+    return f"{said}; {f'the same by {recount.tool}' if compared else 'no decision has two, so clang recounts none'}"
 
 
 def _requirements(rows: Sequence[Row], executed: Executed, probes: Sequence[Row]) -> Row:

@@ -9,7 +9,9 @@ import coverage_case as case
 import pytest
 
 from compiler_kernels.errors import VerificationFailed
+from compiler_kernels.policy.schema import Coverage
 from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
+from evidence.coverage import page, report
 from evidence.coverage.execute import encode_vectors
 from evidence.coverage.finder import Finder, Vector
 from evidence.coverage.mcdc import measure
@@ -72,3 +74,14 @@ def test_a_tool_that_fails_is_named() -> None:
         VerificationFailed, match=r"clang-19 failed: clinical0\.c:1:14: error|clang-19 failed: clinical0\.c"
     ):
         recount([job])
+
+
+def test_nothing_to_recount_is_not_called_agreement() -> None:
+    """clang's figures are of decisions of two conditions or more; a policy may have none."""
+    totals = {"mcdc_masking": {"covered": 1, "total": 1, "infeasible": 0}}
+    said = [
+        report._sentence([], totals, Coverage(), report.Recount("clang 19", "", {}), found) for found in (True, False)
+    ]
+    assert "the same by clang 19" in said[0] and "the same" not in said[1] and "clang recounts none" in said[1]
+    shown = page._recount({"tool": "clang 19", "reason": "", "decisions": []})
+    assert "Nothing to recount" in shown and "<table" not in shown

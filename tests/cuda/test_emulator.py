@@ -8,10 +8,12 @@ import primitives
 import pytest
 from tiny_models import tiny_model_bytes
 
+from benchmarks.gpu_driver import Driver
 from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.kernel import CudaKernel
-from compiler_kernels.toolchain.emulator import Emulator, Memory
+from compiler_kernels.targets.cuda.unit import unit_text
+from compiler_kernels.toolchain.emulator import Emulator, Memory, compile_emulated
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +123,16 @@ extern "C" __global__ void NAME(const float *p0, float *y)
     assert memory.of("output")[:64].tobytes() == x.tobytes()[:64]
     with pytest.raises(CuvilError, match="before it waited"):
         emulator.launch("does_not", pointers)
+
+
+def test_the_driver_refuses_a_copy_beyond_what_was_allocated(tmp_path):
+    """As a device does (found on one): 4 bytes at the end of a block of 256."""
+    driver = Driver(str(compile_emulated(unit_text([]), tmp_path, chip=90)), 256)
+    whole = np.arange(256, dtype=np.uint8)
+    driver.write(0, whole)
+    assert np.array_equal(driver.read(0, 256), whole)
+    for offset, size in ((256, 4), (252, 8), (-4, 4), (0, 257)):
+        with pytest.raises(RuntimeError, match="cuMemcpyHtoD"):
+            driver.write(offset, np.zeros(size, np.uint8))
+        with pytest.raises(RuntimeError, match="cuMemcpyDtoH"):
+            driver.read(offset, size)

@@ -160,9 +160,9 @@ CA1_CALLED int ca1_axis_crop(ca1_axis *x, float start, float end)
     x->b = m > 1 ? first * (n - 1) * (m - 1) : (first + last) * (n - 1);
     x->d = ((ca1_wide)1 << (m > 1 ? 40 : 41)) * (m > 1 ? m - 1 : 1);
     while (x->a % 2 == 0 && x->b % 2 == 0 && x->d % 2 == 0) {
-        x->a /= 2;
-        x->b /= 2;
-        x->d /= 2;
+        x->a >>= 1; /* exact: nvcc divides 128 bits by way of an approximate reciprocal, which no kernel may hold */
+        x->b >>= 1;
+        x->d >>= 1;
     }
     x->alone = n == m && x->b == 0 && (x->a == x->d || m == 1);
     return good;

@@ -80,3 +80,11 @@ def test_vectors_go_through_one_engine_and_a_wrong_bit_is_found(tmp_path):
     found = check_group(group, "cuda-sm_90", tmp_path, emulate=True)
     assert found["run"] == len(some) == 4 and not found["refused"]
     assert list(found["wrong"]) == [some[1].name]
+
+
+@pytest.mark.skipif(nvcc.find_nvcc() is None, reason=f"needs nvcc {nvcc.VERSION}")
+def test_nvcc_makes_no_approximation_of_the_resizes_in_128_bits(tmp_path):
+    """A division of 128 bits would be one: nvcc begins it with an approximate reciprocal."""
+    some = tuple(v for v in load_vectors(VECTORS) if v.name in ("resize_by_region_linear", "resize_by_cubic_0.6"))
+    found = check_group(Group("resizes", some), "cuda-sm_90", tmp_path, emulate=True)
+    assert found["run"] == 2 and not found["wrong"] and not found["refused"]

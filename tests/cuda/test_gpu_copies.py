@@ -60,7 +60,7 @@ def _moved(count):
 @pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here")
 @pytest.mark.parametrize(
     ("target", "count"),
-    [("cuda-sm_90", 13), ("cuda-sm_90", 256 * 1024 - 3), ("cuda-sm_80", 16401), ("cuda-sm_90", 256 * 1024 + 1)],
+    [("cuda-sm_90", 13), ("cuda-sm_90", 1024 * 1024 - 3), ("cuda-sm_80", 16401), ("cuda-sm_90", 1024 * 1024 + 1)],
 )
 def test_small_and_large_transfers_of_any_length(tmp_path, target, count):
     """The last count is the copy engine's."""

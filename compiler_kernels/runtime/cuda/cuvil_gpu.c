@@ -17,7 +17,7 @@
 
 enum { MOST_LAUNCHES = 8192, MOST_ARGUMENTS = 512, OLDEST_DRIVER = 13000 }; /* the version of nvcc (toolchain/nvcc.py) */
 /* Up to here threads copy an input or output (cuvil_copy.h, whose blocks these are); what is larger is the copy engine's. */
-enum { MOST_COPIED = 256 * 1024, COPY_THREADS = 256, COPY_BLOCK = 16 * 1024, PAGE = 4096, MOST_TRANSFERS = 1024 };
+enum { MOST_COPIED = 1024 * 1024, COPY_THREADS = 256, COPY_BLOCK = 16 * 1024, PAGE = 4096, MOST_TRANSFERS = 1024 };
 enum { SPIN_TURNS = 256, SPIN_NANOSECONDS = 2000000 };
 
 static struct {
@@ -142,7 +142,8 @@ static const char *load_kernels(const cuvil_gpu_program *program, const cuvil_im
     return NULL;
 }
 
-static const char *launch(const cuvil_gpu_program *program, int number) {
+/* `follows`: whether a kernel comes before it in the graph, which it then need not wait for to start. */
+static const char *launch(const cuvil_gpu_program *program, int number, int follows) {
     const cuvil_launch *one = program->launches + number;
     cu_pointer values[MOST_ARGUMENTS];
     void *arguments[MOST_ARGUMENTS];
@@ -160,8 +161,7 @@ static const char *launch(const cuvil_gpu_program *program, int number) {
         attributes[count].value.cluster.y = attributes[count].value.cluster.z = 1;
         count++;
     }
-    /* The first kernel follows a copy, which need not be a kernel. */
-    if (one->dependent && number > 0) {
+    if (one->dependent && follows) {
         attributes[count].id = CU_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION;
         attributes[count].value.programmatic = 1;
         count++;
@@ -223,7 +223,9 @@ static const char *capture(const cuvil_gpu_program *program, int copies, cu_grap
     const char *wrong = NULL;
     TRY(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL);
     if (copies) wrong = copy_in(program);
-    for (int i = 0; i < program->launch_count && !wrong; i++) wrong = launch(program, i);
+    const int last = program->input_count - 1;
+    const int follows = copies && last >= 0 && copied_by_threads(program->inputs + last, mapped_inputs[last]);
+    for (int i = 0; i < program->launch_count && !wrong; i++) wrong = launch(program, i, follows || i > 0);
     if (copies && !wrong) wrong = copy_out(program);
     if (wrong) return wrong;
     TRY(StreamEndCapture, stream, &graph);

@@ -87,18 +87,19 @@ def rows_of(many: Built, one: Built) -> dict[str, Any]:
 
 def times_of(gpu: Built, options: argparse.Namespace) -> dict[str, Any]:
     """Memory and times of an engine and, of a network of the zoo, of torch."""
-    free = gpu_checks.free_bytes() if options.torch else 0
+    subject = gpu.subject
+    torch = options.torch and not subject.file
+    free = gpu_checks.free_bytes() if torch else 0
     runner = Runner(gpu)
     assert runner.engine is not None
     row: dict[str, Any] = {"memory": {"engine_bytes": runner.engine.device_bytes}}
-    if options.torch:
+    if torch:
         row["memory"]["device_bytes_taken_by_loading"] = free - gpu_checks.free_bytes()
     row["cuvil"] = {
         "gpu_us": gpu_engines.percentiles(runner.gpu_microseconds(options.runs)),
         "wall_us": gpu_engines.percentiles(runner.wall_microseconds(options.runs)),
     }
-    subject = gpu.subject
-    if options.torch and not subject.file:
+    if torch:
         compiled = options.compile and not subject.prefer
         row["torch"] = gpu_torch.measure(subject.name, subject.batch, min(options.runs, 200), compiled=compiled)
         row |= gpu_checks.against(row)

@@ -1,8 +1,8 @@
 /* The host side of evidence/gpu_program.py: runs engines one after another on the emulator, or with nvcc on a device.
  *
  * argv[1] is the first engine to run. Ends with 2 where the input ends early, 3 where output cannot be written, 4 where
- * the device fails, 5 where emulated threads wait without end, 6 where a ticket is not given back, 7 where two runs of an
- * engine give different bits. */
+ * the device fails, 5 where emulated threads wait without end or touch memory before they wait for the launch before, 6 where a
+ * ticket is not given back, 7 where two runs of an engine give different bits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 extern "C" const char *cuvil_emulate(void (*run)(void *const *), void *const *arguments, const unsigned grid[3], unsigned threads,
                                      unsigned shared_bytes, unsigned cluster, int independent, uint64_t seed);
+extern "C" void cuvil_emulated_guard(void *first, size_t bytes);
 #define KERNEL(name) [](void *const *a) { cuvil_unpack(name, a); }
 typedef void (*Kernel)(void *const *);
 #else
@@ -62,7 +63,21 @@ static void fill(void *to, int value, size_t bytes) { memset(to, value, bytes); 
 static void settle() {}
 static void launch(const Launch *l, void **pointers, int, int seed)
 {
-    if (cuvil_emulate(l->kernel, pointers, l->grid, l->threads, l->shared, l->cluster, l->independent, (uint64_t)seed)) exit(5);
+    const char *problem = cuvil_emulate(l->kernel, pointers, l->grid, l->threads, l->shared, l->cluster, l->independent, (uint64_t)seed);
+    if (problem) {
+        fprintf(stderr, "%s\n", problem);
+        exit(5);
+    }
+}
+/* A launch that may start early must leave alone what others write until it waits. */
+static void guard(const Engine *e, unsigned char *const *spaces, int early)
+{
+    const size_t page = 4096;
+    cuvil_emulated_guard(0, 0);
+    for (int n = 0; early && n < e->spaces; n++) {
+        const size_t whole = (e->sizes[n] + page) / page * page;
+        if (n != WEIGHTS) cuvil_emulated_guard(spaces[n] + (e->sizes[n] + 63) / 64 * 64 - whole, whole);
+    }
 }
 #else
 #define CHECK(call) \
@@ -108,6 +123,7 @@ static void launch(const Launch *l, void **pointers, int number, int)
     if (l->shared > 48 * 1024) CHECK(cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, l->shared));
     CHECK(cudaLaunchKernelExC(&config, l->kernel, arguments));
 }
+static void guard(const Engine *, unsigned char *const *, int) {}
 #endif
 
 /* engines */
@@ -143,8 +159,10 @@ static const char *infer(const Engine *e, unsigned char *const *spaces, unsigned
         const Launch *l = e->launches + n;
         void *pointers[MOST];
         for (int k = 0; k < l->count; k++) pointers[k] = spaces[e->arguments[l->first + k].space] + e->arguments[l->first + k].offset;
+        guard(e, spaces, l->dependent);
         launch(l, pointers, n, run);
     }
+    guard(e, spaces, 0);
     settle();
     unsigned char *tickets = (unsigned char *)calloc(e->sizes[TICKETS] + 1, 1);
     get_out(tickets, spaces[TICKETS], e->sizes[TICKETS]);

@@ -107,6 +107,7 @@ DEFECTS = {
     "not aligned": (STORE, "((int2 *)(y + 1))->x = 0; " + STORE, "SIGILL"),
     "what was there before": (STORE, "*(y + i0) = y[i0 + 1] + ", "nan"),
     "the order of threads": (STORE, "static float last; *(y + i0) = last++ + ", "exit code 7"),
+    "before the launch before has ended": ("cuvil_grid_wait();", "/* cuvil_grid_wait() */", "exit code 5"),
 }
 
 

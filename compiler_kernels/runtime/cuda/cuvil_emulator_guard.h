@@ -9,10 +9,11 @@
 
 namespace {
 
+enum { MOST_GUARDED = 1024 };
 struct Pages {
     void *first;
     size_t bytes;
-} guarded[64];
+} guarded[MOST_GUARDED];
 int guard_count;
 bool closed, touched;
 struct sigaction usual;
@@ -50,7 +51,7 @@ extern "C" void cuvil_emulated_guard(void *first, size_t bytes)
         guard_count = 0;
         return;
     }
-    if (guard_count == 64) __builtin_trap();
+    if (guard_count == MOST_GUARDED) __builtin_trap();
     if (!guard_count) {
         struct sigaction watching = {};
         watching.sa_handler = on_touch;

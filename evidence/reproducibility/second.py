@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from compiler_kernels.errors import CuvilError, UsageError, VerificationFailed
+from compiler_kernels.errors import CuvilError, UnsupportedError, UsageError, VerificationFailed
 from compiler_kernels.policy import policy_from_json
 from compiler_kernels.policy.gpu import GpuSection
 from compiler_kernels.stage import Artifact, Json, as_json, sha3_512_hex
@@ -110,6 +110,8 @@ def _with_other_kernels(recorded: Recorded, find: Find, target: Target) -> Secon
         return SecondCompiler(TRITON, NOT_EXECUTED, "no function of this model has a Triton kernel", {})
     try:
         engine = ENGINE.execute(files, recorded.config)
+    except (UnsupportedError, UsageError) as error:  # a compiler that is not here, or is of another version
+        return SecondCompiler(TRITON, NOT_EXECUTED, str(error), {})
     except CuvilError as error:
         return SecondCompiler(TRITON, FAILED, f"the kernels in {second} do not compile: {error}", {})
     report = json.loads(engine.artifact("build.json").data)["cuda"]

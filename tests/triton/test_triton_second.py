@@ -80,6 +80,10 @@ def test_without_a_gpu_the_second_engine_is_compiled_and_the_report_says_no_more
     if kernels == "cuda":  # it is the engine that a build with the other policy makes
         files = _generated(_policy("triton"), _model(), TARGET)
         assert sha3_512_hex(build_engine(files, resolve_target(TARGET)).data) == found["engine_sha3_512"]
+        with monkeypatch.context() as without:
+            without.setattr(nvcc, "find_nvcc", lambda: None)
+            lacking = compare_with_second(recorded, store.find)
+        assert lacking.verdict == "not executed" and "pip install 'cuvil[cuda]'" in lacking.sentence
         monkeypatch.setattr(second, "installed_version", lambda: "")
         assert "pip install 'cuvil[triton]'" in compare_with_second(recorded, store.find).sentence
 

@@ -11,6 +11,7 @@ import pytest
 from emulation import engine_outputs, random_input, run_module
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from needs import needs_nvcc
 from test_cuda_conv import DIRECT, conv_model, force, winograd_family
 
 from compiler_kernels.arithmetic.winograd import WINOGRAD, fits, transformed_weights
@@ -212,11 +213,6 @@ def test_random_shapes(data):
     model = conv_model(draw(st.integers(1, 3)), channels, outputs, size, (3, 3), pads=[draw(st.integers(0, 2))] * 4)
     with pytest.MonkeyPatch.context() as patch:
         check(model, draw(st.sampled_from([16, 32])), patch)
-
-
-needs_nvcc = pytest.mark.skipif(
-    nvcc.find_nvcc() is None or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION, reason=f"needs nvcc {nvcc.VERSION}"
-)
 
 
 @needs_nvcc

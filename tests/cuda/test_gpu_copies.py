@@ -6,20 +6,18 @@ import re
 
 import numpy as np
 import pytest
+from needs import needs_nvcc, no_gpu
 from onnx import TensorProto, helper
 
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
 from compiler_kernels.targets.cuda.gpu import SM_80
 from compiler_kernels.targets.cuda.kernel import CudaKernel
-from compiler_kernels.targets.registry import gpus_here, resolve_target
+from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import nvcc
 from compiler_kernels.toolchain.emulator import Emulator, emulated_driver
 from compiler_kernels.toolchain.sealed import run_sealed
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
 
-needs_nvcc = pytest.mark.skipif(
-    nvcc.find_nvcc() is None or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION, reason=f"needs nvcc {nvcc.VERSION}"
-)
 BLOCK = 16 * 1024
 
 
@@ -57,7 +55,7 @@ def _moved(count):
 
 
 @needs_nvcc
-@pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here")
+@no_gpu
 @pytest.mark.parametrize(
     ("target", "count"),
     [("cuda-sm_90", 13), ("cuda-sm_90", 1024 * 1024 - 3), ("cuda-sm_80", 16401), ("cuda-sm_90", 1024 * 1024 + 1)],

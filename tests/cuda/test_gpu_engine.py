@@ -14,6 +14,7 @@ from pathlib import Path
 import emulation
 import numpy as np
 import pytest
+from needs import needs_nvcc, no_gpu
 from onnx import TensorProto, helper, numpy_helper
 from tiny_models import POLICY, tiny_model_bytes
 
@@ -24,16 +25,11 @@ from compiler_kernels.policy import load_policy
 from compiler_kernels.stages import backend
 from compiler_kernels.targets.cuda import kernel, tuning
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
-from compiler_kernels.targets.registry import gpus_here, resolve_target
+from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import nvcc
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
 
-needs_nvcc = pytest.mark.skipif(
-    (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
-    reason=f"needs nvcc {nvcc.VERSION}",
-)
-no_gpu = pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here")
 pytestmark = needs_nvcc
 
 

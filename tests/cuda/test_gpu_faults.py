@@ -10,21 +10,18 @@ import sys
 
 import numpy as np
 import pytest
+from needs import needs_nvcc, no_gpu
 from tiny_models import tiny_model_bytes
 
 from compiler_kernels import engine
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
-from compiler_kernels.targets.registry import gpus_here, resolve_target
-from compiler_kernels.toolchain import nvcc
+from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.zig import zig_executable
 
 pytestmark = [
-    pytest.mark.skipif(
-        (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
-        reason=f"needs nvcc {nvcc.VERSION}",
-    ),
-    pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here"),
+    needs_nvcc,
+    no_gpu,
 ]
 
 FAULTS = [  # function=result[@from which call on], exit code, what the sentence holds

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs_nvcc, no_gpu
 from tiny_models import tiny_model_bytes
 
 from compiler_kernels.compile import freeze_model, generate_frozen
 from compiler_kernels.errors import UnsupportedError
-from compiler_kernels.targets.registry import gpus_here, resolve_target
+from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import nvcc
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.engines import CUDA_FILE
@@ -26,11 +27,8 @@ from evidence.decisions.sides import EngineSide
 from evidence.equivalence import EMULATED
 
 pytestmark = [
-    pytest.mark.skipif(
-        (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
-        reason=f"needs nvcc {nvcc.VERSION}",
-    ),
-    pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here"),
+    needs_nvcc,
+    no_gpu,
 ]
 POLICY = """\
 version: 1

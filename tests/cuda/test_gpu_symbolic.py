@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from needs import needs_nvcc, no_gpu
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
@@ -14,15 +15,11 @@ from compiler_kernels.ir.graph import Graph, Op, TensorType, Value, make_attrs
 from compiler_kernels.ir.symbols import Bound, scope
 from compiler_kernels.policy import load_policy
 from compiler_kernels.targets.cuda.open_batch import at_most
-from compiler_kernels.targets.registry import gpus_here, resolve_target
-from compiler_kernels.toolchain import nvcc
+from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain.emulator import emulated_driver
 
 CPU, GPU = "x86_64-linux-musl", "cuda-sm_90"
-pytestmark = pytest.mark.skipif(
-    bool(gpus_here()) or nvcc.find_nvcc() is None or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
-    reason=f"needs nvcc {nvcc.VERSION}, and no GPU",
-)
+pytestmark = [needs_nvcc, no_gpu]
 
 
 def network(*sizes: int | str) -> bytes:

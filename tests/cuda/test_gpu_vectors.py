@@ -7,13 +7,13 @@ from pathlib import Path
 
 import emulation
 import pytest
+from needs import needs_nvcc
 
 from benchmarks.gpu_vectors import Group, check_group, groups
 from compiler_kernels.ir.extents import SUFFIX
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90
 from compiler_kernels.targets.cuda.plan import emit_cuda, outputs_of, plan
-from compiler_kernels.toolchain import nvcc
 from compiler_kernels.toolchain.emulator import Emulator
 from evidence.reference.vectors import load_vectors
 from evidence.vector_engines import compare, compile_all
@@ -66,7 +66,7 @@ def test_every_vector_is_in_one_group_of_its_operator_set():
         assert len({(p.domain, p.opset) for p in parts}) == 1 and sum(len(p.graph_inputs) for p in parts) <= 64
 
 
-@pytest.mark.skipif(nvcc.find_nvcc() is None, reason=f"needs nvcc {nvcc.VERSION}")
+@needs_nvcc
 def test_vectors_go_through_one_engine_and_a_wrong_bit_is_found(tmp_path):
     chosen = [v for v in load_vectors(VECTORS) if v.onnx_model_parts().opset == 17]
     products = [v for v in chosen if v.op_type in ("Conv", "Gemm")]
@@ -82,7 +82,7 @@ def test_vectors_go_through_one_engine_and_a_wrong_bit_is_found(tmp_path):
     assert list(found["wrong"]) == [some[1].name]
 
 
-@pytest.mark.skipif(nvcc.find_nvcc() is None, reason=f"needs nvcc {nvcc.VERSION}")
+@needs_nvcc
 def test_nvcc_makes_no_approximation_of_the_resizes_in_128_bits(tmp_path):
     """A division of 128 bits would be one: nvcc begins it with an approximate reciprocal."""
     some = tuple(v for v in load_vectors(VECTORS) if v.name in ("resize_by_region_linear", "resize_by_cubic_0.6"))

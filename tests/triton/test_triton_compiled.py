@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from needs import needs_nvcc
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cuda"))
 
@@ -24,16 +25,12 @@ from compiler_kernels.errors import CuvilError
 from compiler_kernels.targets.cuda.gpu import SM_80, SM_90
 from compiler_kernels.targets.cuda.ptx_gate import gate
 from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain import nvcc, triton
+from compiler_kernels.toolchain import triton
 from compiler_kernels.toolchain.engines import build_engine
 from compiler_kernels.toolchain.triton import compile_triton, placed
 
 pytestmark = pytest.mark.skipif(
     triton.installed_version() != triton.VERSION, reason=f"needs Triton {triton.VERSION}: pip install 'cuvil[triton]'"
-)
-needs_nvcc = pytest.mark.skipif(
-    (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
-    reason=f"needs nvcc {nvcc.VERSION}",
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs_nvcc, no_gpu
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cuda"))
 
@@ -16,8 +17,8 @@ from onnx_builder import Builder
 from test_triton_text import _generated
 
 from compiler_kernels.stage import sha3_512_hex
-from compiler_kernels.targets.registry import gpus_here, resolve_target
-from compiler_kernels.toolchain import nvcc, triton
+from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.toolchain import triton
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.engines import build_engine
 from cuvil_assets.cli import main
@@ -31,12 +32,9 @@ from evidence.reproducibility.second import compare_with_second, outputs_of_both
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        (nvcc.find_nvcc() is None) or nvcc.version_of(nvcc.find_nvcc()) != nvcc.VERSION,
-        reason=f"needs nvcc {nvcc.VERSION}",
-    ),
+    needs_nvcc,
     pytest.mark.skipif(triton.installed_version() != triton.VERSION, reason=f"needs Triton {triton.VERSION}"),
-    pytest.mark.skipif(bool(gpus_here()), reason="there is a GPU here"),
+    no_gpu,
 ]
 TARGET = "cuda-sm_90"
 KINDS = ("cuda", "triton")

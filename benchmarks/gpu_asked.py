@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import gpu_machine
+from benchmarks import gpu_machine, zoo
 from benchmarks.gpu_engines import CPU
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, LARGE
 from compiler_kernels.errors import UsageError
 from compiler_kernels.stage import sha3_512_hex
+from cuvil_assets.files import write_atomic
 
 FORMAT: Final = "cuvil-gpu-evidence/2"
 GPU_90, GPU_80 = "cuda-sm_90", "cuda-sm_80"
+
+
+def check(options: argparse.Namespace) -> None:
+    """``UsageError`` where an option names nothing that exists, before a report is touched."""
+    for net in filter(None, options.nets.split(",")):
+        name, _, prefer = net.partition(":")
+        if name not in zoo.ZOO or prefer not in ("", "size"):
+            raise UsageError(f"--nets: there is no network {net!r}: choose from {', '.join(zoo.ZOO)}, NAME:size")
+    for word in filter(None, options.batches.split(",")):
+        if not word.isdecimal() or int(word) < 1:
+            raise UsageError(f"--batches: {word!r} is no batch: give whole numbers from 1 on, as in 2,7,32")
+    for name, least in {"inputs": 1, "runs": 1, "every": 0, "workers": 0, "limit": 0}.items():
+        if getattr(options, name) < least:
+            raise UsageError(f"--{name}: {getattr(options, name)} is less than {least}")
+    named = {"files": options.files, "cubins-of": filter(None, [options.cubins_of]), "vectors": [options.vectors]}
+    for option, paths in named.items():
+        for path in paths:
+            if not Path(path).exists():
+                raise UsageError(f"--{option}: there is no {path}")
+
+
+def write_report(place: Path, report: dict[str, Any], plain: Callable[[Any], Any] | None = None) -> None:
+    """As JSON, whole or not at all. ``UsageError`` where nothing can be written there."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(place, (json.dumps(report, indent=1, default=plain) + "\n").encode())
+    except OSError as error:
+        raise UsageError(f"--out {place}: {error.strerror}") from None
 
 
 def subjects_of(options: argparse.Namespace) -> list[Subject]:

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import gpu_checks, zoo
+from benchmarks.gpu_asked import check, write_report
 from benchmarks.gpu_session import PHASES, Session, cubins
 from benchmarks.gpu_vectors import VECTORS
 from benchmarks.gpu_verdict import RATIOS
-from compiler_kernels.errors import CuvilError
+from compiler_kernels.errors import CuvilError, UnsupportedError
 from compiler_kernels.targets.registry import gpus_here
 
 
@@ -77,17 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: there is no phase {unknown[0]!r}: choose from {', '.join(PHASES)}, cubins", file=sys.stderr)
         return 2
     gpu_checks.without_zig()
-    if phases == ["cubins"]:
-        Path(options.out).write_text(json.dumps(cubins(options), indent=1) + "\n", "utf-8")
-        return 0
-    if not options.emulate and not gpus_here():
-        print("error: nvidia-smi lists no GPU here: run this where it does, or give --emulate", file=sys.stderr)
-        return 4
     try:
+        check(options)
+        if phases == ["cubins"]:
+            write_report(Path(options.out), cubins(options))
+            return 0
+        if not options.emulate and not gpus_here():
+            raise UnsupportedError("nvidia-smi lists no GPU here: run this where it does, or give --emulate")
         report = Session(options, words).run(phases)
     except CuvilError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 3
+        return error.exit_code
     if options.sign:
         gpu_checks.sign(Path(options.out), Path(options.sign))
     told = {k: v for k, v in report["verdict"].items() if k != "must_reach"}

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks import gpu_checks, gpu_engines, gpu_machine, gpu_torch, gpu_vectors
-from benchmarks.gpu_asked import FORMAT, GPU_80, GPU_90, asked_of, resumed, subjects_of
+from benchmarks.gpu_asked import FORMAT, GPU_80, GPU_90, asked_of, resumed, subjects_of, write_report
 from benchmarks.gpu_engines import CPU, Built
 from benchmarks.gpu_subjects import Subject
 from benchmarks.gpu_verdict import EVERY_BATCH, RATIOS, summary, verdict
@@ -84,11 +84,7 @@ class Session:
     def save(self) -> None:
         """The report so far, so that a run that is stopped leaves what it found."""
         self.report["verdict"] = verdict(self.report)
-        place = Path(self.options.out)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self.report, indent=1, default=_plain) + "\n", "utf-8")
-        temporary.replace(place)
+        write_report(Path(self.options.out), self.report, _plain)
 
     def built(self, subject: Subject, target: str) -> Built | None:
         """The engine of ``subject``, where it was built and lies there unchanged."""

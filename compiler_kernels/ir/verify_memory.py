@@ -284,6 +284,10 @@ def _input(op: Op, value: str, arena: _Arena) -> Iterator[str]:
 
 def _band(op: Op, band: Graph, arena: _Arena, functions: Mapping[str, Graph], graph: Graph) -> Iterator[str]:
     """A band's rows are written; the last one's value is whole if the others, its ``after``, still are there."""
+    layout = op.out.physical
+    if layout.shape[0] != 1 or layout.blocks != 1 or len(layout.shape) != 4:
+        yield f"the rows of %{op.result} are not one stretch: a band is of one image and one block of channels"
+        return
     room = bands.written(band, arena.rooms[op.into])
     arena.end(room, f"overwritten by %{op.result}")
     if not op.has("after"):

@@ -287,3 +287,30 @@ def test_files_get_shapes_at_a_batch(name, batch, shapes):
 @pytest.mark.parametrize("name", ["brainchop_meshnet5_gwm", "synthetic_loop_if"])
 def test_files_that_fix_their_batch_have_no_larger_one(name):
     assert not Subject(name, str(SHARED / f"{name}.onnx")).batch_is_open()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--nets", "resnet19"], "there is no network 'resnet19'"),
+        (["--nets", "ecg:speed"], "there is no network 'ecg:speed'"),
+        (["--batches", "2,x"], "'x' is no batch"),
+        (["--workers", "-3"], "--workers: -3 is less than 0"),
+        (["--files", "nowhere.onnx"], "there is no nowhere.onnx"),
+        (["--cubins-of", "nowhere.json"], "there is no nowhere.json"),
+        (["--resume"], "cannot be resumed"),
+    ],
+)
+def test_what_cannot_be_asked_for_leaves_the_report_alone(words, sentence, tmp_path, capsys):
+    place = tmp_path / "report.json"
+    place.write_text("the report of before")
+    assert gpu_evidence.main(["--nets", "", "--emulate", "--out", str(place), *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert place.read_text() == "the report of before"
+
+
+def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    words = ["--phase", "cubins", "--nets", "", "--out", str(tmp_path / "file" / "report.json")]
+    assert gpu_evidence.main(words) == 2
+    assert "error: --out" in capsys.readouterr().err

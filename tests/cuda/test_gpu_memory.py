@@ -201,6 +201,13 @@ def test_bands_that_are_not_all_rows_or_lost_some_are_refused():
     assert said(lambda op: op) == ""
     assert "are not its rows" in said(lambda op: op, shorter)
     assert "are not its rows" in said(lambda op: op.with_attrs(after=()) if op is last else op)
+
+    def of_two_images(op):
+        return replace(op, type=replace(op.out, shape=(2, *op.out.shape[1:]))) if op is last else op
+
+    graph = replace(changed.main, ops=tuple(of_two_images(op) for op in changed.main.ops))
+    found = complaints(replace(changed, graphs=(graph, *changed.graphs[1:])))
+    assert any("are not one stretch" in line for line in found)
     other = next(op.result for op in changed.main.ops if op.name.startswith("call."))
     assert "which is no band of it" in said(lambda op: op.with_attrs(after=(other,)) if op is last else op)
 

@@ -18,7 +18,7 @@ from test_triton_text import _generated
 
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain import triton
+from compiler_kernels.toolchain import nvcc, triton
 from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.engines import build_engine
 from cuvil_assets.cli import main

@@ -17,6 +17,7 @@ from compiler_kernels.compile import freeze_model
 from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.stretches import stretches
 from compiler_kernels.ir.verify import complaints, verify
+from compiler_kernels.ir.verify_memory import lifetimes
 from compiler_kernels.ir.weights import pack
 from compiler_kernels.policy import Numerics
 from compiler_kernels.stages.backend import lower_to_l2
@@ -206,7 +207,7 @@ def test_bands_that_are_not_all_rows_or_lost_some_are_refused():
         return replace(op, type=replace(op.out, shape=(2, *op.out.shape[1:]))) if op is last else op
 
     graph = replace(changed.main, ops=tuple(of_two_images(op) for op in changed.main.ops))
-    found = complaints(replace(changed, graphs=(graph, *changed.graphs[1:])))
+    found = lifetimes(replace(changed, graphs=(graph, *changed.graphs[1:])), graph)
     assert any("are not one stretch" in line for line in found)
     other = next(op.result for op in changed.main.ops if op.name.startswith("call."))
     assert "which is no band of it" in said(lambda op: op.with_attrs(after=(other,)) if op is last else op)

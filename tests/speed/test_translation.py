@@ -167,7 +167,7 @@ def test_alias_onto_a_live_value():
     reads = [o for op in ops for o in op.operands]
     live = next(v for v, o in made.items() if reads.count(v) >= 2)
     reader = next(i for i, o in enumerate(ops) if live in o.operands and o.into and o.into != made[live].into)
-    ops[reader] = replace(ops[reader], into=made[live].into)
+    ops[reader] = replace(ops[reader].with_attrs(in_place=ops[reader].operands.index(live)), into=made[live].into)
     wrong = replace(module, graphs=(replace(module.main, ops=tuple(ops)),))
     with pytest.raises(IRError, match=r"after it was overwritten|does not fit|never"):
         verify(wrong)

@@ -56,9 +56,9 @@ class Lifetime:
         return self.pieces or (Piece(0, self.size, self.begin, self.end),)
 
 
-def aligned(size: int) -> int:
-    """``size`` up to the next multiple of the alignment of buffers."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def aligned(size: int, to: int = ALIGNMENT) -> int:
+    """``size`` up to the next multiple of ``to``: of the alignment of buffers, if none is said."""
+    return -(-size // to) * to
 
 
 def parts_of(graph: Graph) -> dict[str, list[Op]]:

@@ -10,6 +10,7 @@ from compiler_kernels.ir.dtypes import DTYPES
 from compiler_kernels.ir.graph import Graph, Module, TensorType
 from compiler_kernels.ir.symbols import scope, symbols_of
 from compiler_kernels.ir.weights import WeightStore, pack
+from compiler_kernels.passes.memory import aligned
 from compiler_kernels.policy.audit import Sessions
 from compiler_kernels.stage import sha3_512_hex
 from compiler_kernels.targets.c.clinical import Clinical, generate_clinical
@@ -38,11 +39,6 @@ from compiler_kernels.targets.triton.emit import emit_with_triton, triton_file
 PAGE = 4096
 ALIGNMENT = 256
 NO_KERNELS = "/* The kernels of this engine are CUDA C++: kernels.cu. */\ntypedef int cuvil_no_kernels_here;\n"
-
-
-def aligned(size: int, to: int = ALIGNMENT) -> int:
-    """``size`` up to the next multiple of ``to``."""
-    return -(-size // to) * to
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ def block_of(module: Module, launches: Sequence[Launch], weights: int) -> Block:
     """Lay the block out: weights, arena, the inputs, outputs and workspace that are not in it, tickets, table of sizes,
     refusals, each aligned to 256."""
     main = module.main
-    arena = aligned(weights)
-    at = arena + aligned(max(64, int(dict(module.meta).get("arena_bytes", "0"))))
+    arena = aligned(weights, ALIGNMENT)
+    at = arena + aligned(max(64, int(dict(module.meta).get("arena_bytes", "0"))), ALIGNMENT)
     offsets: list[list[int]] = [[], []]
     types = ([v.type for v in main.inputs], [op.out for op in outputs_of(main)])
     for found, group, places in zip(offsets, types, places_of(main), strict=True):
@@ -87,12 +83,12 @@ def block_of(module: Module, launches: Sequence[Launch], weights: int) -> Block:
                 found.append(arena + place.offset)
                 continue
             found.append(at)
-            at += aligned(max(1, room(ttype).count) * DTYPES[ttype.dtype].nbytes)
+            at += aligned(max(1, room(ttype).count) * DTYPES[ttype.dtype].nbytes, ALIGNMENT)
     shared = [launch.kernel.workspace_bytes for launch in launches if launch.workspace is None]
-    tickets = at + aligned(max(shared, default=0))
-    sizes = tickets + aligned(4 * max((launch.kernel.tickets for launch in launches), default=0))
-    refusals = sizes + aligned(8 * len(symbols_of(module.meta)))
-    total = refusals + aligned(4 * len(refusing(launches)))
+    tickets = at + aligned(max(shared, default=0), ALIGNMENT)
+    sizes = tickets + aligned(4 * max((launch.kernel.tickets for launch in launches), default=0), ALIGNMENT)
+    refusals = sizes + aligned(8 * len(symbols_of(module.meta)), ALIGNMENT)
+    total = refusals + aligned(4 * len(refusing(launches)), ALIGNMENT)
     return Block(arena, tuple(offsets[0]), tuple(offsets[1]), at, tickets, sizes, refusals, total)
 
 

@@ -155,10 +155,9 @@ def convolution(function: Graph, gpu: Gpu) -> Form | None:
     lines.split("pid", [column_tiles, row_tiles], ["column_tile", "row_tile"])
     exists = positions(lines, result, f"row_tile * {high}", high)
     lines.add(f"o = column_tile * {wide} + tl.arange(0, {wide})")
-    origin = x.origin - sum(p * s for p, s in zip(pads, x.spatial, strict=True))
-    steps = [a * b for a, b in zip(stride, x.spatial, strict=True)]
+    corner, origin = _corner(x, pads, stride)
     grouped = [(f"(column_tile // {blocks // group})", w.dims[1] // BLOCK * x.block)] if group > 1 else []
-    lines.add(f"left = p0 + {linear([('n', x.batch), *zip('dhw', steps, strict=True), *grouped], origin)}")
+    lines.add(f"left = p0 + {linear([*corner, *grouped], origin)}")
     lines.add(f"right = p1 + o // {BLOCK} * {depth * BLOCK} + o % {BLOCK}")
     here = [f"({exists})[:, None]"] if exists else []
     there = [f"(o < {blocks * BLOCK})[None, :]"] if blocks * BLOCK % wide else []
@@ -209,6 +208,23 @@ def _window(function: Graph) -> tuple[Three, Three, Three, Three]:
     )
 
 
+def _corner(x: Access, pads: Three, stride: Three) -> tuple[list[tuple[str, int]], int]:
+    """Where the first tap of an output at ``n``, ``d``, ``h``, ``w`` lies: terms and a constant, in floats."""
+    steps = [a * b for a, b in zip(stride, x.spatial, strict=True)]
+    origin = x.origin - sum(p * s for p, s in zip(pads, x.spatial, strict=True))
+    return [("n", x.batch), *zip("dhw", steps, strict=True)], origin
+
+
+def _within_window(x: Access, kernel: Three, dilation: Three, position: str) -> list[tuple[str, int]]:
+    """Terms, in floats, of tap ``position`` of the window."""
+    terms, below = [], prod(kernel)
+    for size, gap, step in zip(kernel, dilation, x.spatial, strict=True):
+        below //= size
+        if size > 1:
+            terms.append((f"({position} // {below} % {size})", gap * step))
+    return terms
+
+
 def _tap_offset(
     x: Access, planar: bool, unit: int, kernel: Three, dilation: Three, tap: str, one_block: bool = False
 ) -> str:
@@ -220,12 +236,7 @@ def _tap_offset(
     if unit > 1:
         terms = [] if one_block else [(f"({block} // 2)", x.block), (f"({block} % 2)", unit)]
         terms.append((f"({tap} % {unit})", 1))
-    below = count
-    for size, gap, step in zip(kernel, dilation, x.spatial, strict=True):
-        below //= size
-        if size > 1:
-            terms.append((f"({position} // {below} % {size})", gap * step))
-    return linear(terms)
+    return linear([*terms, *_within_window(x, kernel, dilation, position)])
 
 
 def _whole_leaf_offset(
@@ -258,19 +269,12 @@ def depthwise(function: Graph, gpu: Gpu) -> Form | None:
     lines.split("pid", [blocks, row_tiles], ["block", "row_tile"])
     exists = positions(lines, result, f"row_tile * {high}", high)
     lines.add(f"o = block * {BLOCK} + tl.arange(0, {BLOCK})")
-    origin = x.origin - sum(p * s for p, s in zip(pads, x.spatial, strict=True))
-    steps = [a * b for a, b in zip(stride, x.spatial, strict=True)]
-    down = linear([("n", x.batch), *zip("dhw", steps, strict=True)], origin)
-    lines.add(f"left = {grid_address('p0', down, channel_offset(x.block))}")
+    corner, origin = _corner(x, pads, stride)
+    lines.add(f"left = {grid_address('p0', linear(corner, origin), channel_offset(x.block))}")
     lines.add(f"right = p1 + block * {count * BLOCK} + (o % {BLOCK})", f"acc = tl.zeros(({high}, {BLOCK}), tl.float32)")
     here = [f"({exists})[:, None]"] if exists else []
     with lines.block(f"for k in tl.static_range(0, {count}):"):
-        terms, below = [], count
-        for size, gap, step in zip(kernel, dilation, x.spatial, strict=True):
-            below //= size
-            if size > 1:
-                terms.append((f"(k // {below} % {size})", gap * step))
-        lines.add(load("a", f"left + {linear(terms)}", here))
+        lines.add(load("a", f"left + {linear(_within_window(x, kernel, dilation, 'k'))}", here))
         lines.add(f"b = tl.load(right + k * {BLOCK})[None, :]")
         lines.add(f"acc = tl.math.fma(a, tl.broadcast_to(b, ({high}, {BLOCK})), acc)")
     result.finish(lines, "acc", exists, blocks * BLOCK)

@@ -10,12 +10,14 @@ that differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tiny_models import tiny_model_bytes
 
-from compiler_kernels.compile import compile_model
+from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
 from compiler_kernels.engine import load_engine
 from compiler_kernels.importers.onnx_importer import import_onnx
 from compiler_kernels.ir.dtypes import DTYPES, numpy_dtype
@@ -27,9 +29,22 @@ from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.targets.cuda.fallback import emit_fallback
 from compiler_kernels.targets.cuda.gpu import SM_90, Gpu
 from compiler_kernels.targets.cuda.plan import Emitter, Launch, emit_cuda, outputs_of, places_of, plan
-from compiler_kernels.toolchain.emulator import Emulator, Memory
+from compiler_kernels.targets.registry import resolve_target
+from compiler_kernels.toolchain.emulator import Emulator, Memory, emulated_driver
 
 Array = NDArray[Any]
+
+
+def tiny_engine(folder: Path, faults: bool = False) -> tuple[str, ...]:
+    """``engine.bin`` of the tiny model for sm_90, an input ``x.npy`` and a ``driver`` in ``folder``; the words that
+    emulate its GPU, which with ``faults`` can fail."""
+    model = tiny_model_bytes(batch=1)
+    files = generate_frozen(freeze_model(model), resolve_target("cuda-sm_90"))
+    compile_model(model, target="cuda-sm_90", kind="bin", output=folder / "engine.bin")
+    np.save(folder / "x.npy", np.random.default_rng(1).random((1, 1, 8, 8), dtype=np.float32))
+    place = folder / "driver"
+    place.mkdir()
+    return emulated_driver(files["kernels.cu"], "sm_90", place, faults=faults)
 
 
 def lowered(

@@ -17,7 +17,8 @@ from onnx_builder import Builder
 
 from compiler_kernels.arithmetic.winograd import WINOGRAD, fits
 from compiler_kernels.importers.onnx_importer import import_onnx
-from compiler_kernels.ir.graph import Graph, Op
+from compiler_kernels.ir.graph import Graph, Module, Op
+from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.policy import Numerics
 from compiler_kernels.stages.backend import lower_to_l2
 from compiler_kernels.stages.frontend import freeze
@@ -151,8 +152,8 @@ def test_tile_and_split_change_no_bit(tile, monkeypatch):
     assert any(shape.kernel == (1, 3, 3) for shape in used)
 
 
-def in_form(model: bytes, leaf: int) -> list[str]:
-    """Check ``model`` with every convolution in the Winograd form of this leaf that fits it."""
+def lowered_in_form(model: bytes, leaf: int) -> tuple[Module, Module, WeightStore]:
+    """Frozen and L2 module with every convolution in the Winograd form of this leaf that fits it, and the constants."""
 
     def named(op: Op) -> Op:
         if op.kind != "conv" or op.int_("group") > 1:
@@ -165,9 +166,14 @@ def in_form(model: bytes, leaf: int) -> list[str]:
     frozen, _ = freeze(module, store, DIRECT)
     types = frozen.main.types()
     frozen = replace(frozen, graphs=(replace(frozen.main, ops=tuple(named(op) for op in frozen.main.ops)),))
-    lowered_module = lower_to_l2(frozen, store)
-    inputs = [random_input(v.type, n) for n, v in enumerate(lowered_module.main.inputs)]
-    return check_module(lowered_module, store, inputs, seeds=(1,))
+    return frozen, lower_to_l2(frozen, store), store
+
+
+def in_form(model: bytes, leaf: int) -> list[str]:
+    """Check ``model`` in that form."""
+    _, module, store = lowered_in_form(model, leaf)
+    inputs = [random_input(v.type, n) for n, v in enumerate(module.main.inputs)]
+    return check_module(module, store, inputs, seeds=(1,))
 
 
 WINOGRADS: dict[str, tuple[bytes, int]] = {

@@ -12,17 +12,13 @@ from emulation import engine_outputs, random_input, run_module
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from needs import needs_nvcc
-from test_cuda_conv import DIRECT, conv_model, force, winograd_family
+from test_cuda_conv import conv_model, force, lowered_in_form, winograd_family
 
-from compiler_kernels.arithmetic.winograd import WINOGRAD, fits, transformed_weights
+from compiler_kernels.arithmetic.winograd import transformed_weights
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
-from compiler_kernels.importers.onnx_importer import import_onnx
-from compiler_kernels.ir.graph import Module, Op
+from compiler_kernels.ir.graph import Module
 from compiler_kernels.ir.verify import verify
-from compiler_kernels.ir.weights import WeightStore
 from compiler_kernels.stage import Artifact
-from compiler_kernels.stages.backend import lower_to_l2
-from compiler_kernels.stages.frontend import freeze
 from compiler_kernels.stages.order import COMPILE_STAGES
 from compiler_kernels.targets.cuda import taps
 from compiler_kernels.targets.cuda.fallback import emit_fallback
@@ -36,23 +32,6 @@ from compiler_kernels.targets.registry import resolve_target
 from compiler_kernels.toolchain import nvcc
 from compiler_kernels.toolchain.emulator import Emulator, emulated_driver
 from compiler_kernels.toolchain.sources import cuda_sources, runtime_sources
-
-
-def lowered_in_form(model: bytes, leaf: int) -> tuple[Module, Module, WeightStore]:
-    """Frozen and L2 module with the convolutions that may be in the Winograd form of this leaf, and the constants."""
-
-    def named(op: Op) -> Op:
-        if op.kind != "conv":
-            return op
-        kernel = types[op.operands[1]].dims[2:]
-        found = [n for n, form in WINOGRAD.items() if form.leaf == leaf and fits(n, kernel)]
-        return op.with_attrs(arithmetic=found[0]) if found else op
-
-    module, store = import_onnx(model, filename="model.onnx", pins={})
-    frozen, _ = freeze(module, store, DIRECT)
-    types = frozen.main.types()
-    frozen = replace(frozen, graphs=(replace(frozen.main, ops=tuple(named(op) for op in frozen.main.ops)),))
-    return frozen, lower_to_l2(frozen, store), store
 
 
 def layouts(module: Module) -> list[str]:

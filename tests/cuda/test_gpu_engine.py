@@ -37,13 +37,7 @@ pytestmark = needs_nvcc
 def tiny(tmp_path_factory):
     """Folder with the tiny model's engine for sm_90, an input, and the words that emulate its GPU."""
     folder = tmp_path_factory.mktemp("gpu")
-    model = tiny_model_bytes(batch=1)
-    files = generate_frozen(freeze_model(model), resolve_target("cuda-sm_90"))
-    compile_model(model, target="cuda-sm_90", kind="bin", output=folder / "engine.bin")
-    np.save(folder / "x.npy", np.random.default_rng(1).random((1, 1, 8, 8), dtype=np.float32))
-    place = folder / "driver"
-    place.mkdir()
-    return folder, emulated_driver(files["kernels.cu"], "sm_90", place)
+    return folder, emulation.tiny_engine(folder)
 
 
 def _run(*words):

@@ -10,13 +10,13 @@ import sys
 
 import numpy as np
 import pytest
+from emulation import tiny_engine
 from needs import needs_nvcc, no_gpu
 from tiny_models import tiny_model_bytes
 
 from compiler_kernels import engine
 from compiler_kernels.compile import compile_model, freeze_model, generate_frozen
 from compiler_kernels.targets.registry import resolve_target
-from compiler_kernels.toolchain.emulator import emulated_driver
 from compiler_kernels.toolchain.zig import zig_executable
 
 pytestmark = [
@@ -54,12 +54,7 @@ FAULTS = [  # function=result[@from which call on], exit code, what the sentence
 def tiny(tmp_path_factory):
     """Folder with the tiny model's engine for sm_90, its input, and the words that emulate a GPU that can fail."""
     folder = tmp_path_factory.mktemp("faults")
-    model = tiny_model_bytes(batch=1)
-    files = generate_frozen(freeze_model(model), resolve_target("cuda-sm_90"))
-    compile_model(model, target="cuda-sm_90", kind="bin", output=folder / "engine.bin")
-    np.save(folder / "x.npy", np.random.default_rng(1).random((1, 1, 8, 8), dtype=np.float32))
-    (folder / "driver").mkdir()
-    return folder, emulated_driver(files["kernels.cu"], "sm_90", folder / "driver", faults=True)
+    return folder, tiny_engine(folder, faults=True)
 
 
 def _run(emulated, fault, *words):

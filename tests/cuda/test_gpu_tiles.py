@@ -7,8 +7,7 @@ from importlib import import_module
 
 import pytest
 from emulation import lowered
-from test_cuda_conv import DIRECT, conv_model
-from test_cuda_taps import lowered_in_form
+from test_cuda_conv import DIRECT, conv_model, lowered_in_form
 
 from benchmarks import gpu_tiles
 from benchmarks.gpu_tiles import table
